@@ -1,0 +1,232 @@
+//! The command line as people write it.
+//!
+//! Arguments of the guest are taken as bytes and never looked at; options are ours only up to the program's name.
+
+use crate::message::{self, Paint};
+use crate::startup::Startup;
+use crate::status;
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+
+const STYLES: Styles =
+    Styles::styled().header(AnsiColor::Green.on_default().bold()).literal(AnsiColor::Cyan.on_default());
+
+/// Finds the root cause of a failing native program.
+#[derive(Parser, Debug)]
+#[command(name = "clew", version, about = "Finds the root cause of a failing native program", styles = STYLES, subcommand_required = true, arg_required_else_help = true)]
+#[command(
+    disable_help_subcommand = true,
+    after_help = "Examples:
+  clew run -- ./prog input.txt     run a program under the engine
+  clew doctor                      see what works on this machine"
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub verb: Verb,
+    /// When to use colours
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    pub color: Color,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Verb {
+    /// Run a program under the engine and record nothing
+    Run(Run),
+    /// Say what works on this machine
+    Doctor(Doctor),
+}
+
+/// Run a program under the engine and record nothing.
+///
+/// Standard input, output and error, signals, the terminal and the exit status are the program's own. Exit status: the
+/// program's; 128+n if it died of signal n and that signal cannot be passed on; 127 not found; 126 not runnable; 125
+/// Clew's own failure.
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "clew run [OPTIONS] [--] PROGRAM [ARGS]...",
+    after_help = "Examples:
+  clew run -- ls -l                          run a program
+  clew run --stats --mode count -- ./prog    print how many instructions it executed
+  clew run --seed 7 -- ./threaded            the same schedule, clock and random numbers every time
+  clew run --stats --json -- ./prog          statistics as one line of JSON"
+)]
+pub struct Run {
+    /// Print statistics to standard error at the end
+    #[arg(long)]
+    pub stats: bool,
+    /// Print the statistics as one line of JSON (on standard error too: standard output is the program's)
+    #[arg(long, requires = "stats")]
+    pub json: bool,
+    /// What the engine adds to the program's code
+    #[arg(long, value_enum, default_value_t)]
+    pub mode: ModeName,
+    /// Which CPU the program is told it runs on
+    #[arg(long, value_enum, default_value_t)]
+    pub cpu: CpuName,
+    /// Make schedules, clocks and random numbers follow from N alone; at least mode tick
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// In mode trace: who takes the trace
+    #[arg(long, value_enum, default_value_t)]
+    pub sink: SinkName,
+    /// Do not print crashes and notes; the engine's own failures are always printed
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The program, found through PATH as a shell would, and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    pub command: Vec<OsString>,
+}
+
+/// Say what works on this machine.
+///
+/// Each line is ok, degraded (works, but less well), missing (does not work) or info, with what to do. Exit status: 0 if
+/// programs can be run, 1 if not.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  clew doctor                     check everything and run a program in every mode
+  clew doctor --json              the same as JSON
+  clew doctor --quiet             only what is not ok")]
+pub struct Doctor {
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+    /// Print only what is not ok
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Color {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ModeName {
+    /// Nothing: the program's own code, relocated
+    #[default]
+    None,
+    /// The tick clock
+    Tick,
+    /// Ticks and a counter per block: exact instruction counts
+    Count,
+    /// Ticks and a record per block: exact instruction and address streams
+    Trace,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CpuName {
+    /// X86-64-v2: the C library then uses simple string functions
+    #[default]
+    V2,
+    /// As the machine is
+    Native,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SinkName {
+    /// Decoded by this process to the full stream
+    #[default]
+    Host,
+    /// Overwritten, for measuring
+    Drop,
+}
+
+impl Run {
+    /// The mode after `--seed` has had its say: a seed needs the tick clock.
+    pub fn effective_mode(&self) -> model::Mode {
+        match self.mode {
+            ModeName::None if self.seed.is_some() => model::Mode::Tick,
+            ModeName::None => model::Mode::None,
+            ModeName::Tick => model::Mode::Tick,
+            ModeName::Count => model::Mode::Count,
+            ModeName::Trace => model::Mode::Trace,
+        }
+    }
+}
+
+/// Prints what clap has to say (help too) and gives the exit status for it.
+pub fn refuse(error: &clap::Error, startup: &Startup) -> i32 {
+    let wanted = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    let rendered = error.render();
+    if wanted {
+        let paint = Paint::for_stdout(Color::Auto, startup);
+        let text = if paint.on() { rendered.ansi().to_string() } else { rendered.to_string() };
+        message::stdout(&text);
+        return 0;
+    }
+    let paint = Paint::for_stderr(Color::Auto, startup);
+    let text = rendered.to_string();
+    match text.strip_prefix("error: ") {
+        Some(rest) => message::stderr(&format!("{} {rest}", paint.bad("clew:"))),
+        // Help that is shown because nothing was asked for.
+        None => message::stderr(&text),
+    }
+    // What `run` returns is the program's, so its own failures must be told apart; the other verbs have 2 for this.
+    let verb = startup.args.iter().skip(1).find(|a| !a.as_encoded_bytes().starts_with(b"-"));
+    if verb.is_some_and(|v| v == "run") { status::FAILURE } else { status::USAGE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use std::os::unix::ffi::OsStringExt;
+
+    fn parse(args: &[&str]) -> Result<Run, ErrorKind> {
+        match Cli::try_parse_from([&["clew"], args].concat()) {
+            Ok(Cli { verb: Verb::Run(run), .. }) => Ok(run),
+            Ok(other) => panic!("{other:?}"),
+            Err(e) => Err(e.kind()),
+        }
+    }
+
+    fn check_command(args: &[&str], expected: &[&str]) {
+        assert_eq!(parse(args).unwrap().command, expected);
+    }
+
+    #[test]
+    fn definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_are_ours_only_up_to_the_program() {
+        check_command(&["run", "ls", "-l"], &["ls", "-l"]);
+        check_command(&["run", "ls", "--stats", "--help"], &["ls", "--stats", "--help"]);
+        check_command(&["run", "--stats", "--", "ls", "--", "-x"], &["ls", "--", "-x"]);
+        check_command(&["run", "ls", "--", "-x"], &["ls", "--", "-x"]);
+        check_command(&["run", "--", "--odd-name"], &["--odd-name"]);
+        check_command(&["run", "ls", ""], &["ls", ""]);
+    }
+
+    #[test]
+    fn unknown_options_and_missing_programs_are_refused() {
+        assert_eq!(parse(&["run", "--bogus", "ls"]).unwrap_err(), ErrorKind::UnknownArgument);
+        assert_eq!(parse(&["run"]).unwrap_err(), ErrorKind::MissingRequiredArgument);
+        assert_eq!(parse(&["run", "--"]).unwrap_err(), ErrorKind::MissingRequiredArgument);
+        assert_eq!(parse(&["run", "--json", "ls"]).unwrap_err(), ErrorKind::MissingRequiredArgument);
+        assert_eq!(parse(&["run", "--mode", "fast", "ls"]).unwrap_err(), ErrorKind::InvalidValue);
+        assert_eq!(parse(&["run", "--seed", "-1", "ls"]).unwrap_err(), ErrorKind::UnknownArgument);
+    }
+
+    #[test]
+    fn arguments_need_not_be_text() {
+        let odd = OsString::from_vec(vec![b'a', 0xff]);
+        let args = ["clew".into(), "run".into(), "--".into(), odd.clone()];
+        let Verb::Run(run) = Cli::try_parse_from(args).unwrap().verb else { panic!() };
+        assert_eq!(run.command, [odd]);
+    }
+
+    #[test]
+    fn a_seed_implies_the_tick_clock() {
+        let mode = |args: &[&str]| parse(args).unwrap().effective_mode();
+        assert_eq!(mode(&["run", "x"]), model::Mode::None);
+        assert_eq!(mode(&["run", "--seed", "1", "x"]), model::Mode::Tick);
+        assert_eq!(mode(&["run", "--seed", "1", "--mode", "count", "x"]), model::Mode::Count);
+    }
+}

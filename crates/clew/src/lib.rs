@@ -1,0 +1,56 @@
+//! The command line: the only crate that prints, reads the environment or exits.
+//!
+//! `startup` looks at what the process was given, `cli` reads the arguments, then one module per verb.
+//! Every path ends in an exit status that the contract of the command line names; a panic is one of them too.
+
+mod cli;
+mod crash;
+mod doctor;
+mod ending;
+mod find;
+mod jobs;
+mod message;
+mod run;
+mod startup;
+mod stats;
+
+use clap::Parser;
+use startup::Startup;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The engine's program, embedded so that there is one binary.
+pub static ENGINE: &[u8] = include_bytes!(env!("CLEW_ENGINE"));
+
+/// Exit statuses of our own.
+mod status {
+    /// Found nothing, or (doctor) something that is needed is missing.
+    pub const NO: i32 = 1;
+    pub const USAGE: i32 = 2;
+    /// `run`: Clew's own failure.
+    pub const FAILURE: i32 = 125;
+    pub const NOT_RUNNABLE: i32 = 126;
+    pub const NOT_FOUND: i32 = 127;
+}
+
+/// Runs the command line of this process; gives its exit status, if it comes back at all.
+pub fn main() -> i32 {
+    let status = catch_unwind(AssertUnwindSafe(|| {
+        let startup = Startup::look();
+        dispatch(&startup)
+    }));
+    // The panic has been printed by then; for a shell it is our failure, never the guest's status.
+    let status = status.unwrap_or(status::FAILURE);
+    // Unlike returning, this flushes the standard streams.
+    std::process::exit(status)
+}
+
+fn dispatch(startup: &Startup) -> i32 {
+    let parsed = match cli::Cli::try_parse_from(&startup.args) {
+        Ok(parsed) => parsed,
+        Err(error) => return cli::refuse(&error, startup),
+    };
+    match parsed.verb {
+        cli::Verb::Run(options) => run::run(&options, parsed.color, startup),
+        cli::Verb::Doctor(options) => doctor::run(&options, parsed.color, startup),
+    }
+}

@@ -1,0 +1,429 @@
+//! The code cache: installed translations, the links between them, and the way back from a cache address to the guest.
+//!
+//! Layout of the cache region: one page of common code, then blocks in order of installation, then exit stubs, then
+//! checks for blocks that became targets of indirect branches after they were translated.
+//! Only the thread that holds the baton can have its instruction pointer in the cache, and only while it is not in the
+//! engine; every other thread is at a guest address. So blocks can be invalidated and the whole cache flushed at any time.
+//!
+//! An invalidated block stays where it is; its first bytes become a jump to a stub that leads to its successor.
+
+use crate::gate::{self, at, exit};
+use crate::sys::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
+use crate::translate::asm::{Asm, RAX, RCX};
+use crate::translate::terminator::{CHECK_NEXT, CHECK_OK};
+use crate::translate::{Common, Event, EventKind, ExitKind, RelocKind, SpillSlot, Translation};
+use alloc::vec::Vec;
+use core::hash::{BuildHasherDefault, Hasher};
+use hashbrown::HashMap;
+use model::layout::CACHE;
+
+const COMMON: u64 = CACHE.start;
+const BLOCKS: u64 = CACHE.start + 4096;
+const STUBS: u64 = CACHE.start + (160 << 20);
+const CHECKS: u64 = CACHE.start + (224 << 20);
+/// Room that the next translations may need.
+const SLACK: u64 = 1 << 20;
+const STUB_LEN: u64 = 17;
+/// An invalidated block needs room for a jump.
+const MIN_BODY: usize = 5;
+
+/// A multiplicative hash is enough for addresses.
+#[derive(Default, Clone)]
+pub struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for b in bytes {
+            self.write_u64(*b as u64);
+        }
+    }
+    fn write_u64(&mut self, v: u64) {
+        self.0 = (self.0 ^ v).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 ^= self.0 >> 32;
+    }
+}
+
+pub type AddressMap<T> = HashMap<u64, T, BuildHasherDefault<AddressHasher>>;
+
+/// Index of a block in the cache since the last flush.
+pub type BlockIndex = u32;
+
+/// An installed block. Positions are offsets from the start of the cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Block {
+    pub pc: u64,
+    pub id: u32,
+    pub code: u32,
+    pub body: u32,
+    pub after_probe: u32,
+    pub end: u32,
+    /// Where indirect branches land; 0 = nowhere yet.
+    check: u32,
+    events: u32,
+    event_count: u16,
+    pub guest_len: u16,
+    pub instructions: u16,
+    pub record: u16,
+    pub conditional: bool,
+    pub valid: bool,
+    /// Other blocks may lead here without asking the engine. Not so for code that changes unnoticed.
+    pub linkable: bool,
+    in_table: bool,
+}
+
+/// A way out of the cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Exit {
+    pub kind: ExitKind,
+    pub target: u64,
+    /// Offset of the rel32 that leads to the stub; 0 when it cannot be linked.
+    pub site: u32,
+}
+
+/// What the guest is doing at a cache address.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    pub block: BlockIndex,
+    /// Instructions completed before this one.
+    pub instruction: u32,
+    /// Address of the instruction.
+    pub pc: u64,
+    /// The address is exactly where that instruction's code starts (or the block's).
+    pub boundary: bool,
+    /// Guest registers that are not in their register: (register, slot).
+    pub spilled: [Option<(u8, SpillSlot)>; 5],
+    pub counted: bool,
+}
+
+/// The cache of one process.
+pub struct Cache {
+    pub blocks: Vec<Block>,
+    by_pc: AddressMap<BlockIndex>,
+    events: Vec<Event>,
+    exits: Vec<Exit>,
+    hot: u64,
+    stubs: u64,
+    checks: u64,
+    /// Blocks may be written up to here without a page fault for each page.
+    populated: u64,
+    exit_jump: u64,
+    miss: u64,
+    expired: u64,
+    /// Added to an index to make a block id that is never used again.
+    pub id_base: u32,
+    pub flushes: u64,
+    pub invalidated: u64,
+}
+
+impl Cache {
+    /// Maps the cache and writes its common code.
+    pub fn new() -> Result<Cache, i64> {
+        sys::map_engine(CACHE.start, CACHE.end - CACHE.start, PROT_READ | PROT_WRITE | PROT_EXEC)?;
+        let mut c = Cache {
+            blocks: Vec::new(),
+            by_pc: AddressMap::default(),
+            events: Vec::new(),
+            exits: Vec::new(),
+            hot: BLOCKS,
+            stubs: STUBS,
+            checks: CHECKS,
+            populated: BLOCKS,
+            exit_jump: 0,
+            miss: 0,
+            expired: 0,
+            id_base: 0,
+            flushes: 0,
+            invalidated: 0,
+        };
+        c.write_common();
+        c.reset_table();
+        Ok(c)
+    }
+
+    fn write_common(&mut self) {
+        let mut a = Asm::default();
+        // jmp gs:[exit_code]
+        a.put(&[0x65, 0xff, 0x24, 0x25]);
+        a.put32(at::EXIT_CODE as u32);
+        self.exit_jump = COMMON;
+        self.miss = COMMON + a.here() as u64;
+        leave_indirect(&mut a, exit::INDIRECT);
+        self.expired = COMMON + a.here() as u64;
+        leave_indirect(&mut a, exit::TICK_INDIRECT);
+        write_code(COMMON, &a.bytes);
+    }
+
+    fn reset_table(&self) {
+        // SAFETY: the gate is mapped before the cache is made.
+        unsafe { gate::table() }.fill(self.miss);
+    }
+
+    /// Forgets every translation.
+    pub fn flush(&mut self) {
+        self.id_base += self.blocks.len() as u32;
+        self.flushes += 1;
+        self.blocks.clear();
+        self.by_pc.clear();
+        self.events.clear();
+        self.exits.clear();
+        self.hot = BLOCKS;
+        self.stubs = STUBS;
+        self.checks = CHECKS;
+        self.reset_table();
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.hot + SLACK > STUBS || self.stubs + SLACK > CHECKS || self.checks + SLACK > CACHE.end
+    }
+
+    /// Bytes of emitted code.
+    pub fn used(&self) -> u64 {
+        (self.hot - BLOCKS) + (self.stubs - STUBS) + (self.checks - CHECKS)
+    }
+
+    pub fn find(&self, pc: u64) -> Option<BlockIndex> {
+        self.by_pc.get(&pc).copied()
+    }
+
+    pub fn next_id(&self) -> u32 {
+        self.id_base + self.blocks.len() as u32
+    }
+
+    pub fn exit(&self, n: u32) -> Exit {
+        self.exits[n as usize]
+    }
+
+    /// Puts a translation behind the last one.
+    pub fn install(&mut self, pc: u64, t: &mut Translation, linkable: bool) -> BlockIndex {
+        while t.asm.bytes.len() < t.body as usize + MIN_BODY {
+            t.asm.bytes.push(0x90);
+        }
+        let base = self.hot;
+        let index = self.blocks.len() as BlockIndex;
+        for n in 0..t.relocs.len() {
+            let r = t.relocs[n];
+            let field = r.at as usize;
+            let here = base + r.at as u64;
+            let to = match r.kind {
+                RelocKind::Rip(after) => r.target.wrapping_sub(after as u64 - 4),
+                RelocKind::Exit(kind) => self.exit_target(kind, r.target, here),
+                RelocKind::Common(Common::IndirectMiss) => self.miss,
+                RelocKind::Common(Common::IndirectExpired) => self.expired,
+                RelocKind::GuestLow | RelocKind::GuestHigh | RelocKind::GuestNegated => continue,
+            };
+            let rel = to.wrapping_sub(here + 4) as i64;
+            debug_assert!(rel as i32 as i64 == rel, "a relocation of the block at {pc:#x} is out of reach");
+            t.asm.bytes[field..field + 4].copy_from_slice(&(rel as i32).to_le_bytes());
+        }
+        if base + SLACK / 16 > self.populated && base > BLOCKS + SLACK / 4 {
+            sys::populate(self.populated, SLACK / 4);
+            self.populated += SLACK / 4;
+        }
+        write_code(base, &t.asm.bytes);
+        self.hot += t.asm.bytes.len() as u64;
+        let offset = (base - CACHE.start) as u32;
+        let events = self.events.len() as u32;
+        self.events.extend_from_slice(&t.events);
+        self.blocks.push(Block {
+            pc,
+            id: self.id_base + index,
+            code: offset,
+            body: offset + t.body,
+            after_probe: offset + t.after_probe,
+            end: (self.hot - CACHE.start) as u32,
+            check: if t.body >= CHECK_OK { offset } else { 0 },
+            events,
+            event_count: t.events.len() as u16,
+            guest_len: t.guest_len as u16,
+            instructions: t.instructions as u16,
+            record: t.record as u16,
+            conditional: t.conditional,
+            valid: true,
+            linkable,
+            in_table: false,
+        });
+        self.by_pc.insert(pc, index);
+        index
+    }
+
+    /// Code that continues the straight line after the last installed block.
+    pub fn append_jump(&mut self, to: u64) {
+        let here = self.hot + 1;
+        let target = self.exit_target(ExitKind::Link, to, here);
+        let mut code = [0xe9, 0, 0, 0, 0];
+        code[1..].copy_from_slice(&rel32(here, target));
+        write_code(self.hot, &code);
+        self.hot += 5;
+        if let Some(last) = self.blocks.last_mut() {
+            last.end = (self.hot - CACHE.start) as u32;
+        }
+    }
+
+    /// Address a rel32 at `site` must lead to: the block itself, or a stub that leaves the cache.
+    fn exit_target(&mut self, kind: ExitKind, target: u64, site: u64) -> u64 {
+        if kind == ExitKind::Link
+            && let Some(b) = self.find(target)
+            && self.blocks[b as usize].linkable
+        {
+            return CACHE.start + self.blocks[b as usize].body as u64;
+        }
+        let site = if kind == ExitKind::Link { (site - CACHE.start) as u32 } else { 0 };
+        self.stub(Exit { kind, target, site })
+    }
+
+    fn stub(&mut self, exit: Exit) -> u64 {
+        let id = self.exits.len() as u32;
+        self.exits.push(exit);
+        let here = self.stubs;
+        let mut code = [0u8; STUB_LEN as usize];
+        code[..4].copy_from_slice(&[0x65, 0xc7, 0x04, 0x25]);
+        code[4..8].copy_from_slice(&(at::EXIT as u32).to_le_bytes());
+        code[8..12].copy_from_slice(&id.to_le_bytes());
+        code[12] = 0xe9;
+        code[13..].copy_from_slice(&rel32(here + 13, self.exit_jump));
+        write_code(here, &code);
+        self.stubs += STUB_LEN;
+        here
+    }
+
+    /// Lets the exit at `site` go to `block` directly from now on.
+    pub fn link(&mut self, site: u32, block: BlockIndex) {
+        let body = CACHE.start + self.blocks[block as usize].body as u64;
+        let here = CACHE.start + site as u64;
+        write_code(here, &rel32(here, body));
+    }
+
+    /// Lets indirect branches find `block`.
+    pub fn enter_in_table(&mut self, block: BlockIndex) {
+        let miss = self.miss;
+        let b = &mut self.blocks[block as usize];
+        if b.in_table {
+            return;
+        }
+        b.in_table = true;
+        // SAFETY: the gate is mapped; the baton is held.
+        let slot = unsafe { &mut gate::table()[(b.pc & 0xffff) as usize] };
+        if b.check == 0 {
+            let here = self.checks;
+            let mut t = Translation::default();
+            crate::translate::terminator::indirect_check(&mut t, b.pc);
+            let at = t.asm.jmp() as usize;
+            let body = CACHE.start + b.body as u64;
+            t.asm.bytes[at..at + 4].copy_from_slice(&rel32(here + at as u64, body));
+            let next = CHECK_NEXT as usize;
+            t.asm.bytes[next..next + 4].copy_from_slice(&rel32(here + next as u64, miss));
+            write_code(here, &t.asm.bytes);
+            self.checks += t.asm.bytes.len() as u64;
+            b.check = (here - CACHE.start) as u32;
+        }
+        let check = CACHE.start + b.check as u64;
+        let next = check + CHECK_NEXT as u64;
+        write_code(next, &rel32(next, *slot));
+        *slot = check;
+    }
+
+    /// Cache address to enter a block at.
+    pub fn body(&self, block: BlockIndex) -> u64 {
+        CACHE.start + self.blocks[block as usize].body as u64
+    }
+
+    /// The same behind the block's probe.
+    pub fn after_probe(&self, block: BlockIndex) -> u64 {
+        CACHE.start + self.blocks[block as usize].after_probe as u64
+    }
+
+    /// Takes a block out of use: whoever comes to it leaves the cache and finds its successor.
+    pub fn invalidate(&mut self, block: BlockIndex) {
+        let b = self.blocks[block as usize];
+        if !b.valid {
+            return;
+        }
+        self.invalidated += 1;
+        self.blocks[block as usize].valid = false;
+        if self.find(b.pc) == Some(block) {
+            self.by_pc.remove(&b.pc);
+        }
+        let body = CACHE.start + b.body as u64;
+        let stub = self.stub(Exit { kind: ExitKind::Link, target: b.pc, site: b.body + 1 });
+        let mut code = [0xe9, 0, 0, 0, 0];
+        code[1..].copy_from_slice(&rel32(body + 1, stub));
+        write_code(body, &code);
+    }
+
+    /// Nobody finds the block any more; it runs at most once.
+    pub fn forget(&mut self, block: BlockIndex) {
+        let pc = self.blocks[block as usize].pc;
+        if self.find(pc) == Some(block) {
+            self.by_pc.remove(&pc);
+        }
+    }
+
+    /// Is this an address of the cache at all?
+    pub fn contains(rip: u64) -> bool {
+        CACHE.contains(&rip)
+    }
+
+    /// What the guest is doing at a cache address inside a block's body; `None` in stubs, checks and common code.
+    pub fn place(&self, rip: u64) -> Option<Place> {
+        if !(BLOCKS..self.hot).contains(&rip) {
+            return None;
+        }
+        let offset = (rip - CACHE.start) as u32;
+        let block = self.blocks.partition_point(|b| b.code <= offset).checked_sub(1)?;
+        let b = &self.blocks[block];
+        if offset < b.body {
+            return None;
+        }
+        let within = offset - b.code;
+        let mut place = Place {
+            block: block as u32,
+            instruction: 0,
+            pc: b.pc,
+            boundary: offset == b.body,
+            spilled: [None; 5],
+            counted: false,
+        };
+        let mut next_pc = b.pc;
+        let mut started = 0;
+        let events = &self.events[b.events as usize..][..b.event_count as usize];
+        for e in events.iter().take_while(|e| e.offset() <= within) {
+            match e.kind() {
+                EventKind::Instruction => {
+                    place.pc = next_pc;
+                    place.instruction = started;
+                    place.boundary = e.offset() == within;
+                    next_pc += e.arg() as u64;
+                    started += 1;
+                }
+                EventKind::Spilled(slot) => place.spilled[slot as usize] = Some((e.arg(), slot)),
+                EventKind::Restored(slot) => place.spilled[slot as usize] = None,
+                EventKind::Counted => place.counted = true,
+            }
+        }
+        Some(place)
+    }
+}
+
+/// Target of an indirect branch goes to the gate; the registers it used come back.
+fn leave_indirect(a: &mut Asm, number: u32) {
+    a.store_gs(RAX, at::PC);
+    a.store_gs_imm32(at::EXIT, number);
+    a.load_gs(RAX, at::RAX);
+    a.load_gs(RCX, at::RCX);
+    a.put(&[0x65, 0xff, 0x24, 0x25]);
+    a.put32(at::EXIT_CODE as u32);
+}
+
+fn rel32(field: u64, to: u64) -> [u8; 4] {
+    (to.wrapping_sub(field + 4) as i32).to_le_bytes()
+}
+
+/// Writes into the cache.
+fn write_code(at: u64, code: &[u8]) {
+    assert!(at >= CACHE.start && at + code.len() as u64 <= CACHE.end, "code at {at:#x} outside the cache");
+    // SAFETY: inside the cache (checked), which is mapped writable while the engine runs; no thread executes there.
+    unsafe { core::ptr::copy_nonoverlapping(code.as_ptr(), at as *mut u8, code.len()) };
+}

@@ -1,0 +1,189 @@
+//! Probes: something is done at the n-th execution of one instruction.
+//!
+//! A block that starts at a probed address counts down a word behind GS and leaves the cache when it reaches zero, so an
+//! armed site costs a few instructions until its moment. Blocks never run over a probed address.
+
+use crate::cache::AddressMap;
+use crate::gate::{Gate, TABLE_ENTRIES, TABLE_OFFSET};
+use crate::state::Engine;
+use crate::sys;
+use crate::threads::Thread;
+use alloc::vec::Vec;
+use iced_x86::{ConditionCode, Decoder, DecoderOptions};
+use model::layout::GATE;
+use model::wire::{Action, Probe, Registers, Report, Site};
+use trace::format::Special;
+
+/// Counters lie behind the lookup table.
+const COUNTERS: u64 = TABLE_OFFSET + TABLE_ENTRIES as u64 * 8;
+/// Bytes for them.
+pub const COUNTER_BYTES: u64 = 64 << 10;
+
+/// All probes of one address.
+struct SiteState {
+    counter: u32,
+    executed: u64,
+    /// What the counter was last set to.
+    armed: u64,
+    probes: Vec<u32>,
+}
+
+#[derive(Default)]
+pub struct Probes {
+    all: Vec<Probe>,
+    sites: AddressMap<SiteState>,
+}
+
+/// What a probe asks the run loop to do next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// Execute the instruction.
+    Execute,
+    /// The pc has been changed.
+    Elsewhere,
+}
+
+impl Probes {
+    /// Resolves sites once the load bias is known and arms them.
+    pub fn arm(&mut self, probes: &[Probe], bias: u64) {
+        self.all = probes.to_vec();
+        for (n, p) in probes.iter().enumerate() {
+            let at = resolve(p.site, bias);
+            let counter = self.sites.len() as u32;
+            let site = self.sites.entry(at).or_insert(SiteState { counter, executed: 0, armed: 0, probes: Vec::new() });
+            site.probes.push(n as u32);
+        }
+        let addresses: Vec<u64> = self.sites.keys().copied().collect();
+        for at in addresses {
+            self.rearm(at);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.sites.is_empty()
+    }
+
+    pub fn at(&self, pc: u64) -> bool {
+        !self.sites.is_empty() && self.sites.contains_key(&pc)
+    }
+
+    /// Gate-relative offset of the counter for `pc`.
+    pub fn counter(&self, pc: u64) -> Option<i32> {
+        let s = self.sites.get(&pc)?;
+        let offset = COUNTERS + s.counter as u64 * 8;
+        (s.counter as u64 * 8 < COUNTER_BYTES).then_some(offset as i32)
+    }
+
+    /// Sets the counter of `pc` to the distance of its next interesting execution.
+    fn rearm(&mut self, pc: u64) {
+        let Some(offset) = self.counter(pc) else { return };
+        let Some(s) = self.sites.get(&pc) else { return };
+        let next = s
+            .probes
+            .iter()
+            .map(|n| match self.all[*n as usize].instance {
+                0 => 1,
+                i if i > s.executed => i - s.executed,
+                _ => u64::MAX >> 1,
+            })
+            .min()
+            .unwrap_or(u64::MAX >> 1);
+        if let Some(s) = self.sites.get_mut(&pc) {
+            s.armed = next;
+        }
+        // SAFETY: a counter word behind the table, mapped with the gate.
+        unsafe { *((GATE + offset as u64) as *mut u64) = next };
+    }
+}
+
+fn resolve(site: Site, bias: u64) -> u64 {
+    match site {
+        Site::Absolute(a) => a.0,
+        Site::Executable(offset) => bias.wrapping_add(offset),
+    }
+}
+
+impl Engine {
+    /// The counter of the probe at the guest's pc reached zero.
+    pub fn probe_hit(&mut self, t: &Thread, g: &mut Gate) -> Next {
+        let pc = g.pc;
+        let bias = self.loaded.bias;
+        let Some(site) = self.probes.sites.get_mut(&pc) else { return Next::Execute };
+        site.executed += site.armed;
+        let now = site.executed;
+        let due: Vec<u32> = site.probes.clone();
+        self.probes.rearm(pc);
+        let mut next = Next::Execute;
+        for n in due {
+            let p = self.probes.all[n as usize].clone();
+            if p.instance != 0 && p.instance != now {
+                continue;
+            }
+            match p.action {
+                Action::Report => {
+                    let registers = Registers { gpr: g.gpr, rip: g.pc, rflags: g.rflags };
+                    let report = Report::ProbeHit { probe: n, tid: t.tid, tick: self.clock.now(), registers };
+                    self.control.send(self.pid, report);
+                }
+                Action::Flip => {
+                    if let Some(to) = self.other_way(g) {
+                        self.trace_special(Special::Step { pc });
+                        g.pc = to;
+                        next = Next::Elsewhere;
+                    }
+                }
+                Action::Skip(to) => {
+                    g.pc = resolve(to, bias);
+                    next = Next::Elsewhere;
+                }
+                Action::SetRegister(r, v) => match r {
+                    0..16 => g.gpr[r as usize] = v,
+                    _ => g.rflags = v & 0xcd5 | g.rflags & !0xcd5,
+                },
+                Action::SetMemory(at, bytes) => {
+                    sys::write_guest(at.0, &bytes);
+                }
+                Action::SwitchMode(mode) => {
+                    self.switch_mode(t, mode);
+                }
+            }
+        }
+        next
+    }
+
+    /// Where the conditional branch at the pc would not go.
+    fn other_way(&self, g: &Gate) -> Option<u64> {
+        let code = self.memory.code(g.pc)?;
+        let i = Decoder::with_ip(64, code, g.pc, DecoderOptions::NONE).decode();
+        if !i.is_jcc_short_or_near() {
+            return None;
+        }
+        let taken = condition(i.condition_code(), g.rflags);
+        Some(if taken { i.next_ip() } else { i.near_branch_target() })
+    }
+}
+
+/// Does a condition hold?
+fn condition(cc: ConditionCode, flags: u64) -> bool {
+    let f = |bit: u32| flags >> bit & 1 != 0;
+    let (cf, pf, zf, sf, of) = (f(0), f(2), f(6), f(7), f(11));
+    match cc {
+        ConditionCode::None => true,
+        ConditionCode::o => of,
+        ConditionCode::no => !of,
+        ConditionCode::b => cf,
+        ConditionCode::ae => !cf,
+        ConditionCode::e => zf,
+        ConditionCode::ne => !zf,
+        ConditionCode::be => cf || zf,
+        ConditionCode::a => !cf && !zf,
+        ConditionCode::s => sf,
+        ConditionCode::ns => !sf,
+        ConditionCode::p => pf,
+        ConditionCode::np => !pf,
+        ConditionCode::l => sf != of,
+        ConditionCode::ge => sf == of,
+        ConditionCode::le => zf || sf != of,
+        ConditionCode::g => !zf && sf == of,
+    }
+}

@@ -1,0 +1,117 @@
+//! `/proc/self` as the guest expects it: its program, its mappings, its descriptors.
+
+pub mod maps;
+pub mod paths;
+
+use crate::state::Engine;
+use crate::sys::{self, nr};
+use crate::threads::Thread;
+use alloc::vec::Vec;
+use maps::{GuestPages, View};
+use model::layout::PAGE;
+use paths::{Asker, Own};
+
+/// Where a descriptor leads, by the kernel's own link.
+pub fn link_of(fd: u64) -> Option<Vec<u8>> {
+    let name = alloc::format!("/proc/self/fd/{}\0", fd as i32);
+    let mut buf = [0u8; 4096];
+    // SAFETY: the kernel writes into our buffer.
+    let n = unsafe { sys::raw3(nr::READLINK, name.as_ptr() as u64, buf.as_mut_ptr() as u64, buf.len() as u64) };
+    (n > 0).then(|| buf[..n as usize].to_vec())
+}
+
+impl Engine {
+    pub fn recognise(&self, t: &Thread, path: &[u8]) -> Option<Own> {
+        let regions = self.thread_regions;
+        // SAFETY: regions below the count exist.
+        let is_thread = |tid: u32| (0..regions).any(|n| unsafe { Thread::by_index(n) }.tid == tid);
+        paths::recognise(path, Asker { pid: self.pid, tid: t.tid, is_thread: &is_thread })
+    }
+
+    /// A descriptor for the guest's view of its mappings.
+    pub fn open_maps(&mut self, smaps: bool) -> Option<i64> {
+        let text = read_file(if smaps { b"/proc/self/smaps\0" } else { b"/proc/self/maps\0" });
+        let mut pages: Vec<GuestPages> = Vec::new();
+        for page in self.pages.protected() {
+            if let Some((_, v)) = self.memory.find(page) {
+                pages.push(GuestPages { range: page..page + PAGE, prot: v.prot as u32 });
+            }
+        }
+        pages.sort_by_key(|p| p.range.start);
+        let heap = self.memory.brk_start..crate::memory::page_up(self.memory.brk);
+        let view = View { heap, stack: self.memory.stack.clone(), pages: &pages };
+        file_with(b"maps\0", &maps::rewrite(&text, &view))
+    }
+
+    /// The auxiliary vector the guest was started with.
+    pub fn open_auxv(&mut self) -> Option<i64> {
+        let range = self.auxv.clone();
+        let mut bytes = alloc::vec![0u8; (range.end - range.start) as usize];
+        sys::read_guest(range.start, &mut bytes);
+        file_with(b"auxv\0", &bytes)
+    }
+
+    /// Directory entries less those of the engine's descriptors.
+    pub fn without_hidden(&self, entries: &[u8]) -> Vec<u8> {
+        let mut kept = Vec::new();
+        let mut at = 0;
+        // struct linux_dirent64 { ino u64, off u64, reclen u16, type u8, name }
+        while at + 19 <= entries.len() {
+            let len = u16::from_le_bytes([entries[at + 16], entries[at + 17]]) as usize;
+            if len < 19 || at + len > entries.len() {
+                break;
+            }
+            let entry = &entries[at..at + len];
+            let name = entry[19..].split(|b| *b == 0).next().unwrap_or_default();
+            let number = core::str::from_utf8(name).ok().and_then(|s| s.parse::<u32>().ok());
+            if !number.is_some_and(|n| self.hidden.contains(n as u64)) {
+                kept.extend_from_slice(entry);
+            }
+            at += len;
+        }
+        kept
+    }
+}
+
+/// The whole of a file; empty if it cannot be read.
+pub fn read_file(path: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    // SAFETY: opens, reads into our own buffer and closes a file.
+    unsafe {
+        let fd = sys::raw3(nr::OPEN, path.as_ptr() as u64, 0x8_0000, 0);
+        if fd < 0 {
+            return text;
+        }
+        let mut buf = [0u8; 4096];
+        loop {
+            let n = sys::raw3(nr::READ, fd as u64, buf.as_mut_ptr() as u64, buf.len() as u64);
+            if n <= 0 {
+                break;
+            }
+            text.extend_from_slice(&buf[..n as usize]);
+        }
+        sys::raw3(nr::CLOSE, fd as u64, 0, 0);
+    }
+    text
+}
+
+/// A fresh descriptor that reads as `bytes`.
+fn file_with(name: &[u8], bytes: &[u8]) -> Option<i64> {
+    // SAFETY: a file of our own, handed to the guest.
+    unsafe {
+        let fd = sys::raw3(nr::MEMFD_CREATE, name.as_ptr() as u64, 0, 0);
+        if sys::is_err(fd) {
+            return None;
+        }
+        let mut done = 0;
+        while done < bytes.len() {
+            let n = sys::raw3(nr::WRITE, fd as u64, bytes[done..].as_ptr() as u64, (bytes.len() - done) as u64);
+            if n <= 0 {
+                break;
+            }
+            done += n as usize;
+        }
+        sys::raw3(nr::LSEEK, fd as u64, 0, 0);
+        Some(fd)
+    }
+}

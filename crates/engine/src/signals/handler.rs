@@ -1,0 +1,236 @@
+//! The engine's signal handler: decides, from where it interrupted, what a signal means.
+//!
+//! | interrupted at | fault | signal from outside |
+//! |---|---|---|
+//! | careful copy of guest memory | the copy ends there | held |
+//! | code cache, boundary | guest fault with exact state | the guest stops here |
+//! | code cache, elsewhere | guest fault with exact state | single steps to the next boundary, then as above |
+//! | gate, entering | engine fault | entry is abandoned |
+//! | guest call, not yet made | engine fault | the call answers RESTART |
+//! | rest of the engine | engine fault | held |
+
+use super::{FAULTS, NEVER_BLOCKED, SIGBUS, SIGSEGV, SIGTRAP, bit};
+use crate::cache::{Cache, Place};
+use crate::gate::{self, exit};
+use crate::report;
+use crate::state::{Engine, engine};
+use crate::sys;
+use crate::threads::sched::PREEMPT_SIGNAL;
+use crate::threads::{SigInfo, Thread, pending, sched};
+use core::arch::global_asm;
+
+/// The part of the kernel's `ucontext` that matters here.
+#[repr(C)]
+pub struct UContext {
+    pub flags: u64,
+    pub link: u64,
+    pub stack: [u64; 3],
+    /// r8..r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp.
+    pub regs: [u64; 16],
+    pub rip: u64,
+    pub rflags: u64,
+    pub segments: u64,
+    pub error: u64,
+    pub trap: u64,
+    pub old_mask: u64,
+    pub cr2: u64,
+    pub fpstate: u64,
+    pub reserved: [u64; 8],
+    pub mask: u64,
+}
+
+/// Position in `UContext::regs` of the register with each hardware number.
+pub const ORDER: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
+
+const TRAP_FLAG: u64 = 0x100;
+
+global_asm!(
+    ".globl clew_restorer",
+    "clew_restorer:",
+    "mov eax, 15",
+    "syscall",
+    "ud2",
+    // The kernel enters with rdi = signal, rsi = info, rdx = context on the thread's signal stack.
+    ".globl clew_signal_entry",
+    "clew_signal_entry:",
+    "cld",
+    "sub rsp, 8",
+    "call {handle}",
+    "add rsp, 8",
+    "ret",
+    handle = sym handle,
+);
+
+unsafe extern "C" {
+    fn clew_restorer();
+    fn clew_signal_entry();
+}
+
+pub fn entry() -> u64 {
+    clew_signal_entry as *const () as u64
+}
+
+pub fn restorer() -> u64 {
+    clew_restorer as *const () as u64
+}
+
+extern "C" fn handle(signal: u32, info: *const SigInfo, context: *mut UContext) {
+    // SAFETY: the kernel's own arguments.
+    let (info, uc) = unsafe { (&*info, &mut *context) };
+    let t = Thread::current();
+    let code = info[1] as i32;
+    // Faults of the CPU have positive codes; kill(), timers and the like do not. SI_KERNEL (0x80) is a fault here.
+    let fault = FAULTS & bit(signal) != 0 && code > 0;
+    if signal == PREEMPT_SIGNAL && code == -6 {
+        return interrupt(t, uc, pending::PREEMPT);
+    }
+    if fault {
+        on_fault(t, signal, info, uc);
+    } else {
+        t.info = *info;
+        t.synchronous = false;
+        uc.mask = !NEVER_BLOCKED;
+        interrupt(t, uc, pending::SIGNAL);
+    }
+}
+
+/// Something must be looked at soon: stops the guest if it is this thread that runs it.
+fn interrupt(t: &mut Thread, uc: &mut UContext, why: u32) {
+    t.pending |= why;
+    if let Some(to) = sys::guest_call_not_made(uc.rip) {
+        uc.rip = to;
+        return;
+    }
+    if !sched().holds(t) {
+        return;
+    }
+    // SAFETY: this thread holds the baton.
+    let g = unsafe { gate::gate() };
+    g.pending = t.pending;
+    let code = gate::code();
+    if code.entering.contains(&uc.rip) {
+        uc.rip = code.abort;
+        return;
+    }
+    if !Cache::contains(uc.rip) {
+        return;
+    }
+    // SAFETY: guest code was interrupted, so nothing in the engine is under way.
+    stop_or_step(unsafe { engine() }, t, uc);
+}
+
+/// In the cache: at a boundary the guest stops; elsewhere it takes one more step.
+fn stop_or_step(e: &mut Engine, t: &mut Thread, uc: &mut UContext) {
+    if let Some(place) = e.cache.place(uc.rip)
+        && place.boundary
+    {
+        t.stepping = false;
+        uc.rflags &= !TRAP_FLAG;
+        return stop(e, uc, place);
+    }
+    t.stepping = true;
+    uc.rflags |= TRAP_FLAG;
+    // While stepping only faults may come.
+    uc.mask = !FAULTS;
+}
+
+/// A single step is done.
+fn stepped(e: &mut Engine, t: &mut Thread, uc: &mut UContext) {
+    if Cache::contains(uc.rip) {
+        stop_or_step(e, t, uc);
+    } else {
+        t.stepping = false;
+        uc.rflags &= !TRAP_FLAG;
+    }
+    if !t.stepping {
+        uc.mask = if t.pending & pending::SIGNAL != 0 { !NEVER_BLOCKED } else { t.mask & !NEVER_BLOCKED };
+    }
+}
+
+/// The guest is at an instruction boundary: its state goes into the gate and the engine goes on.
+fn stop(e: &mut Engine, uc: &mut UContext, place: Place) {
+    // SAFETY: the interrupted thread holds the baton.
+    let g = unsafe { gate::gate() };
+    for (n, at) in ORDER.iter().enumerate() {
+        g.gpr[n] = uc.regs[*at];
+    }
+    for (register, slot) in place.spilled.iter().flatten() {
+        let word = (model::layout::GATE + slot.gate_offset() as u64) as *const u64;
+        // SAFETY: a word of the gate.
+        g.gpr[*register as usize] = unsafe { *word };
+    }
+    g.rflags = uc.rflags & !TRAP_FLAG;
+    g.pc = place.pc;
+    g.exit = exit::STOPPED;
+    e.stopped = Some(place);
+    uc.rip = gate::code().stopped;
+    uc.regs[ORDER[4]] = g.engine_rsp;
+    // The engine runs with the direction flag clear.
+    uc.rflags &= !(TRAP_FLAG | 1 << 10);
+}
+
+fn on_fault(t: &mut Thread, signal: u32, info: &SigInfo, uc: &mut UContext) {
+    if signal == SIGTRAP && t.stepping {
+        // SAFETY: stepping happens in guest code only.
+        return stepped(unsafe { engine() }, t, uc);
+    }
+    let address = info[2];
+    let memory = signal == SIGSEGV || signal == SIGBUS;
+    let in_copy = sys::copy_fault_target(uc.rip);
+    if !Cache::contains(uc.rip) {
+        if memory && uc.error & 2 != 0 && crate::state::is_installed() && sched().holds(t) {
+            // SAFETY: the engine touched a page that it protects itself; it is not in the middle of changing its tables.
+            let e = unsafe { engine() };
+            if e.reopen_page(address) {
+                return;
+            }
+        }
+        if let Some(to) = in_copy {
+            uc.rip = to;
+            return;
+        }
+        let at = uc.rip;
+        report::fatal(
+            alloc::format!(
+                "signal {signal} (code {}) inside the engine at {at:#x}, address {address:#x}",
+                info[1] as i32
+            ),
+            // SAFETY: reads a word of the gate, which is mapped as long as guests run.
+            unsafe { gate::gate() }.pc,
+        );
+    }
+    // SAFETY: guest code was interrupted.
+    let e = unsafe { engine() };
+    if memory && e.tracer.is_guard(address) {
+        return e.next_trace_buffer(uc);
+    }
+    // int3 traps behind its instruction; the others report the instruction itself.
+    let trap = signal == SIGTRAP;
+    let Some(mut place) = e.cache.place(uc.rip - trap as u64) else {
+        let at = uc.rip;
+        report::fatal(alloc::format!("signal {signal} in common code at {at:#x}, address {address:#x}"), 0);
+    };
+    if memory && uc.error & 2 != 0 {
+        if e.reopen_vfork_page(address) {
+            return;
+        }
+        if e.pages.is_protected(address) {
+            t.written_page = address & !0xfff;
+            t.pending |= pending::CODE_WRITTEN;
+            return stop(e, uc, place);
+        }
+    }
+    t.stepping = false;
+    t.info = *info;
+    t.fault = [uc.trap, uc.error, uc.cr2];
+    t.synchronous = true;
+    t.pending |= pending::SIGNAL;
+    if trap {
+        place.pc = e.after_instruction(place.pc);
+        place.instruction += 1;
+    } else if !memory {
+        t.info[2] = place.pc;
+    }
+    uc.mask = !NEVER_BLOCKED;
+    stop(e, uc, place);
+}

@@ -1,0 +1,307 @@
+//! From the kernel's first instruction to the guest's first instruction.
+//!
+//! The engine copies what the kernel left on the stack, moves to a stack of its own, unmaps the kernel's stack and vDSO (so
+//! that the guest's addresses are always free), loads the program and enters it.
+
+use crate::cache::Cache;
+use crate::code_pages::CodePages;
+use crate::files::HiddenFds;
+use crate::gate::{self, GATE_BYTES};
+use crate::load::{self, Inherited, LoadError};
+use crate::memory::{Memory, page_down};
+use crate::probes::{self, Probes};
+use crate::procfs::read_file;
+use crate::report::Control;
+use crate::signals::{Actions, FAULTS, apply_mask};
+use crate::state::{self, Clock, Engine};
+use crate::sys::{self, PROT_READ, PROT_WRITE, nr};
+use crate::threads::{Thread, sched};
+use crate::tracer::Tracer;
+use crate::translate::{Decoded, Emitter, Translation};
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering::Relaxed;
+use model::layout::{self, COUNTERS, GATE, SHARED, STACK_TOP};
+use model::wire::{Config, Report, Stats};
+use model::{GuestAddr, Mode};
+
+/// What the kernel handed over.
+struct Handed {
+    argv: Vec<Vec<u8>>,
+    inherited: Inherited,
+}
+
+/// The engine's entry, on the kernel's stack.
+///
+/// # Safety
+/// `sp` is the stack pointer the kernel started the process with.
+pub unsafe fn enter(sp: *const u64) -> ! {
+    // SAFETY: by the caller.
+    let handed = Box::new(unsafe { read_initial_stack(sp) });
+    for (at, len) in [(GATE, GATE_BYTES + probes::COUNTER_BYTES), (SHARED, 4096)] {
+        if sys::map_engine(at, len.next_multiple_of(4096), PROT_READ | PROT_WRITE).is_err() {
+            give_up("no memory for the engine's tables");
+        }
+    }
+    let Ok(t) = Thread::create(0, true) else { give_up("no memory for the first thread") };
+    // SAFETY: asks for our id.
+    t.tid = unsafe { sys::raw3(nr::GETTID, 0, 0, 0) } as u32;
+    t.task = 1;
+    let top = t.engine_stack();
+    let arg = Box::into_raw(handed);
+    // SAFETY: goes to a fresh stack and never comes back.
+    unsafe {
+        core::arch::asm!("mov rsp, {top}", "xor ebp, ebp", "call {next}", "ud2", top = in(reg) top, next = sym on_own_stack,
+            in("rdi") arg, options(noreturn))
+    }
+}
+
+extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
+    // SAFETY: made by `enter`.
+    let mut handed = unsafe { Box::from_raw(handed) };
+    let t = Thread::current();
+    leave_kernel_mappings();
+    let config = read_config(&handed.argv);
+    gate::attach();
+    gate::set_fs_base(0);
+    t.install_signal_stack();
+    // SAFETY: the gate has been mapped.
+    let g = unsafe { gate::gate() };
+    g.exit_code = gate::code().exit;
+    g.rflags = 0x202;
+    sched().begin(t);
+    sched().ticking.store((config.mode != Mode::None) as u32, Relaxed);
+
+    let hidden = HiddenFds::settle(&config);
+    let control = Control { fd: hidden.control };
+    // SAFETY: asks for our id.
+    let pid = unsafe { sys::raw3(nr::GETPID, 0, 0, 0) } as u32;
+    let refuse = |e: LoadError| -> ! {
+        let status = if e.errno == sys::err::ENOENT { 127 } else { 126 };
+        control.send(pid, Report::NotLoaded { status, message: e.message });
+        sys::exit_group(status as u64)
+    };
+    if handed.argv.len() < 4 {
+        give_up("started without a program");
+    }
+    let path = handed.argv[2].clone();
+    let guest_argv = handed.argv.split_off(3);
+    if let Some(seed) = config.seed {
+        let mut c = Clock::seeded(seed);
+        for b in &mut handed.inherited.random {
+            *b = c.random() as u8;
+        }
+    }
+    let program = load::open(-100i64 as u64, &path, &guest_argv).unwrap_or_else(|e| refuse(e));
+    let mut memory = Memory::default();
+    let (loaded, image) =
+        load::load(&program, &path, &handed.inherited, &config, &mut memory).unwrap_or_else(|e| refuse(e));
+    let exe = absolute(&program.path);
+    drop(program);
+    set_identity(&exe, &image);
+
+    let cache = Cache::new().unwrap_or_else(|_| give_up("no memory for the code cache"));
+    if config.mode == Mode::Count || config.coverage {
+        map_counters();
+    }
+    let mask = kernel_mask() & !crate::signals::NEVER_BLOCKED | config.inherited_blocked & FAULTS;
+    t.mask = mask;
+    let e = Box::leak(Box::new(Engine {
+        mode: config.mode,
+        memory,
+        cache,
+        emitter: Emitter::default(),
+        decoded: Decoded::default(),
+        translation: Translation::default(),
+        pages: CodePages::default(),
+        actions: Actions::start(
+            config.inherited_ignored,
+            config.mode == Mode::Trace || config.stats || config.coverage,
+        ),
+        control,
+        hidden,
+        probes: Probes::default(),
+        tracer: Tracer::new(config.sink),
+        stats: Stats { threads: 1, ..Stats::default() },
+        clock: Clock::seeded(config.seed.unwrap_or(1)),
+        stopped: None,
+        count_correction: 0,
+        exe,
+        pid,
+        thread_regions: 1,
+        free_regions: Vec::new(),
+        vfork: None,
+        filters: Default::default(),
+        notes: Vec::new(),
+        loaded,
+        readable_page: 0,
+        coverage: Vec::new(),
+        auxv: image.auxv.clone(),
+        config,
+    }));
+    let probes = e.config.probes.clone();
+    e.probes.arm(&probes, loaded.bias);
+    state::install(e);
+    // SAFETY: just installed; this is the only thread.
+    let e = unsafe { state::engine() };
+    e.clock.refill(e.seeded());
+    e.control.send(pid, Report::Started { exe: e.exe.clone(), bias: loaded.bias });
+    if e.mode == Mode::Trace && e.open_trace().is_err() {
+        e.control.send(pid, Report::Lost { message: "no memory for trace buffers".into(), pc: GuestAddr(0) });
+        e.mode = Mode::Tick;
+    }
+    g.gpr = [0; 16];
+    g.gpr[4] = loaded.sp;
+    g.pc = loaded.entry;
+    apply_mask(t);
+    crate::run::run(t)
+}
+
+/// The guest may count in any mode later: counters are mapped when they are first needed.
+pub fn map_counters() {
+    let _ = sys::map_engine(COUNTERS.start, COUNTERS.end - COUNTERS.start, PROT_READ | PROT_WRITE);
+}
+
+/// Nothing can be reported yet: says it on the standard error stream.
+fn give_up(what: &str) -> ! {
+    let text = alloc::format!("clew: {what}; is there a limit on virtual memory (ulimit -v)?\n");
+    // SAFETY: writes our own text.
+    unsafe { sys::raw3(nr::WRITE, 2, text.as_ptr() as u64, text.len() as u64) };
+    sys::exit_group(125)
+}
+
+/// # Safety
+/// `sp` points at argc as the kernel left it.
+unsafe fn read_initial_stack(sp: *const u64) -> Handed {
+    let word = |n: usize| {
+        // SAFETY: within the block the kernel wrote, which ends with AT_NULL.
+        unsafe { *sp.add(n) }
+    };
+    let string = |p: u64| {
+        let mut v = Vec::new();
+        let mut at = p as *const u8;
+        // SAFETY: the kernel's strings end in zero.
+        unsafe {
+            while *at != 0 {
+                v.push(*at);
+                at = at.add(1);
+            }
+        }
+        v
+    };
+    let argc = word(0) as usize;
+    let argv = (0..argc).map(|n| string(word(1 + n))).collect();
+    let mut n = argc + 2;
+    let mut envp = Vec::new();
+    while word(n) != 0 {
+        envp.push(string(word(n)));
+        n += 1;
+    }
+    n += 1;
+    let mut auxv = Vec::new();
+    let mut random = [0; 16];
+    while word(n) != 0 {
+        let (key, value) = (word(n), word(n + 1));
+        if key == 25 {
+            // SAFETY: AT_RANDOM points at sixteen bytes.
+            random = unsafe { *(value as *const [u8; 16]) };
+        }
+        auxv.push((key, value));
+        n += 2;
+    }
+    Handed { argv, inherited: Inherited { envp, auxv, random } }
+}
+
+/// Unmaps everything the kernel mapped that is not the engine: its stack, vDSO, vvar.
+fn leave_kernel_mappings() {
+    let maps = read_file(b"/proc/self/maps\0");
+    if maps.is_empty() {
+        // Without /proc the guest's stack goes below the kernel's.
+        return;
+    }
+    for line in maps.split(|b| *b == b'\n') {
+        let Ok(line) = core::str::from_utf8(line) else { continue };
+        let Some((lo, hi)) = line.split(' ').next().and_then(|r| r.split_once('-')) else { continue };
+        let (Ok(lo), Ok(hi)) = (u64::from_str_radix(lo, 16), u64::from_str_radix(hi, 16)) else { continue };
+        if !layout::touches_engine(lo, hi - lo) && hi <= STACK_TOP + 4096 {
+            // SAFETY: nothing of the engine lies there; the stack in use is its own.
+            unsafe { sys::raw3(nr::MUNMAP, page_down(lo), hi - lo, 0) };
+        }
+    }
+}
+
+fn read_config(argv: &[Vec<u8>]) -> Config {
+    let number = argv.get(1).and_then(|a| core::str::from_utf8(a).ok()).and_then(|s| s.parse::<u64>().ok());
+    let Some(fd) = number else { give_up("started without a configuration") };
+    let mut bytes = alloc::vec![0u8; 1 << 16];
+    let mut len = 0;
+    loop {
+        // SAFETY: reads into our own buffer.
+        let n = unsafe {
+            let rest = &mut bytes[len..];
+            sys::raw(nr::PREAD64, [fd, rest.as_mut_ptr() as u64, rest.len() as u64, len as u64, 0, 0])
+        };
+        if n <= 0 {
+            break;
+        }
+        len += n as usize;
+        if len == bytes.len() {
+            bytes.resize(len * 2, 0);
+        }
+    }
+    // SAFETY: our own descriptor, read.
+    unsafe { sys::raw3(nr::CLOSE, fd, 0, 0) };
+    Config::decode(&bytes[..len]).unwrap_or_else(|| give_up("started with a configuration it does not understand"))
+}
+
+/// The path that `/proc/self/exe` would show.
+fn absolute(path: &[u8]) -> String {
+    let mut name = path.to_vec();
+    name.push(0);
+    // SAFETY: opens a path only to learn its canonical name (O_PATH | O_CLOEXEC).
+    let fd = unsafe { sys::raw3(nr::OPEN, name.as_ptr() as u64, 0o10000000 | 0x8_0000, 0) };
+    if sys::is_err(fd) {
+        return String::from_utf8_lossy(path).into_owned();
+    }
+    let link = crate::procfs::link_of(fd as u64);
+    // SAFETY: our own descriptor.
+    unsafe { sys::raw3(nr::CLOSE, fd as u64, 0, 0) };
+    String::from_utf8_lossy(&link.unwrap_or_else(|| path.to_vec())).into_owned()
+}
+
+/// Makes the process look like the guest from outside: name, command line, environment.
+fn set_identity(exe: &str, image: &load::stack::StackImage) {
+    let base = exe.rsplit('/').next().unwrap_or(exe);
+    let mut name = [0u8; 16];
+    let n = base.len().min(15);
+    name[..n].copy_from_slice(&base.as_bytes()[..n]);
+    // struct prctl_mm_map; code, data and brk ranges must be valid user addresses in order.
+    let map: [u64; 13] = [
+        layout::PIE_BASE,
+        layout::PIE_BASE + 1,
+        layout::PIE_BASE,
+        layout::PIE_BASE + 1,
+        layout::BRK.start,
+        layout::BRK.start,
+        image.start,
+        image.args.start,
+        image.args.end,
+        image.env.start,
+        image.env.end,
+        image.auxv.start,
+        (image.auxv.end - image.auxv.start) | (u32::MAX as u64) << 32,
+    ];
+    // SAFETY: descriptive only; refused harmlessly where the kernel does not allow it.
+    unsafe {
+        sys::raw3(nr::PRCTL, 15, name.as_ptr() as u64, 0);
+        sys::raw(nr::PRCTL, [35, 14, map.as_ptr() as u64, size_of_val(&map) as u64, 0, 0]);
+    }
+}
+
+fn kernel_mask() -> u64 {
+    let mut mask = 0u64;
+    // SAFETY: the kernel writes eight bytes.
+    unsafe { sys::raw(nr::RT_SIGPROCMASK, [0, 0, &raw mut mask as u64, 8, 0, 0]) };
+    mask
+}

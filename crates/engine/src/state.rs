@@ -1,0 +1,163 @@
+//! The engine's state for one process, and its one instance.
+
+use crate::cache::{Cache, Place};
+use crate::code_pages::CodePages;
+use crate::files::HiddenFds;
+use crate::memory::Memory;
+use crate::probes::Probes;
+use crate::report::Control;
+use crate::signals::Actions;
+use crate::tracer::Tracer;
+use crate::translate::{Decoded, Emitter, Translation};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicPtr, Ordering::*};
+use model::wire::{BlockCount, Config, Report, Stats};
+use model::{GuestAddr, Mode};
+
+/// Everything the engine knows about its process. Exclusive to the thread that holds the baton.
+pub struct Engine {
+    pub config: Config,
+    pub mode: Mode,
+    pub memory: Memory,
+    pub cache: Cache,
+    pub emitter: Emitter,
+    pub decoded: Decoded,
+    pub translation: Translation,
+    pub pages: CodePages,
+    pub actions: Actions,
+    pub control: Control,
+    pub hidden: HiddenFds,
+    pub probes: Probes,
+    pub tracer: Tracer,
+    pub stats: Stats,
+    pub clock: Clock,
+    /// Where a handler stopped the guest, when that was inside a block.
+    pub stopped: Option<Place>,
+    /// Instructions executed that block counters do not show (mode count).
+    pub count_correction: i64,
+    pub exe: String,
+    pub pid: u32,
+    /// Thread regions that exist.
+    pub thread_regions: u32,
+    pub vfork: Option<crate::fork::VforkChild>,
+    pub filters: crate::seccomp::Filters,
+    pub notes: Vec<String>,
+    pub loaded: crate::load::Loaded,
+    /// Page number that code was last read from.
+    pub readable_page: u64,
+    pub coverage: Vec<BlockCount>,
+    /// Where the guest's auxiliary vector lies on its stack.
+    pub auxv: core::ops::Range<u64>,
+    /// Thread regions that no task uses any more.
+    pub free_regions: Vec<u32>,
+}
+
+/// Ticks and virtual time.
+#[derive(Default)]
+pub struct Clock {
+    /// Ticks before the current budget was handed out.
+    base: u64,
+    budget: u64,
+    /// Nanoseconds that virtual clocks have been advanced beyond their ticks.
+    pub skipped_ns: u64,
+    pub rng: u64,
+}
+
+/// Length of a turn in ticks, when nothing asks for another.
+const TURN: u64 = 100_000;
+
+impl Clock {
+    pub fn seeded(seed: u64) -> Clock {
+        let rng = seed.wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9) | 1;
+        Clock { rng, ..Clock::default() }
+    }
+
+    /// The tick now.
+    pub fn now(&self) -> u64 {
+        // SAFETY: the baton is held.
+        let left = unsafe { crate::gate::gate() }.budget;
+        self.base + (self.budget - left)
+    }
+
+    /// The engine made the guest go somewhere: that is a tick too.
+    pub fn step(&mut self) {
+        self.base += 1;
+    }
+
+    /// Hands out a new budget.
+    pub fn refill(&mut self, seeded: bool) {
+        self.base = self.now();
+        self.budget = if seeded { TURN / 4 + self.random() % (2 * TURN) } else { TURN };
+        // SAFETY: the baton is held.
+        unsafe { crate::gate::gate() }.budget = self.budget;
+    }
+
+    /// xorshift64*: enough for schedules and for the guest's seeded random numbers.
+    pub fn random(&mut self) -> u64 {
+        self.rng ^= self.rng >> 12;
+        self.rng ^= self.rng << 25;
+        self.rng ^= self.rng >> 27;
+        self.rng.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Virtual nanoseconds since the start: a tick is one.
+    pub fn virtual_ns(&self) -> u64 {
+        self.now() + self.skipped_ns
+    }
+}
+
+static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Makes `e` the engine of this process.
+pub fn install(e: &'static mut Engine) {
+    ENGINE.store(e, Release);
+}
+
+/// The engine.
+///
+/// # Safety
+/// It must have been installed, and the caller must hold the baton (or be a handler that interrupted guest code of the
+/// thread that does).
+pub unsafe fn engine() -> &'static mut Engine {
+    // SAFETY: by the caller.
+    unsafe { &mut *ENGINE.load(Acquire) }
+}
+
+pub fn is_installed() -> bool {
+    !ENGINE.load(Acquire).is_null()
+}
+
+impl Engine {
+    pub fn seeded(&self) -> bool {
+        self.config.seed.is_some()
+    }
+
+    /// The image ends: sends what was counted.
+    pub fn send_totals(&mut self) {
+        self.harvest_counts();
+        let s = crate::threads::sched();
+        self.stats.mode = self.mode as u8;
+        self.stats.cache_bytes = self.cache.used();
+        self.stats.flushes = self.cache.flushes;
+        self.stats.invalidated = self.cache.invalidated;
+        self.stats.ticks = if self.mode == Mode::None { 0 } else { self.clock.now() };
+        self.stats.trace_bytes = self.tracer.bytes;
+        self.stats.schedule = s.digest.load(Relaxed);
+        self.stats.switches = s.switches.load(Relaxed);
+        if self.config.stats {
+            self.control.send(self.pid, Report::Stats(self.stats));
+        }
+        let (pid, control) = (self.pid, self.control);
+        let counts = core::mem::take(&mut self.coverage);
+        crate::report::in_packets(counts, |_| 40, |c| control.send(pid, Report::Counts(c)));
+    }
+
+    /// Says once that something was answered as an old kernel would.
+    pub fn note(&mut self, message: &str, pc: u64) {
+        if !self.notes.iter().any(|n| n == message) {
+            self.notes.push(message.into());
+            self.control.note(self.pid, message, GuestAddr(pc));
+        }
+    }
+}

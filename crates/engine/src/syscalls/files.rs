@@ -1,0 +1,166 @@
+//! Descriptors and names: the engine's own are not there, and `/proc/self` shows the guest.
+
+use super::process::read_string;
+use super::{Call, Outcome};
+use crate::procfs::paths::{Entry, Own};
+use crate::sys::{self, err, nr};
+use alloc::vec::Vec;
+
+const AT_FDCWD: u64 = -100i64 as u64;
+const F_DUPFD: u64 = 0;
+const CLOSE_RANGE_CLOEXEC: u64 = 4;
+
+impl Call<'_> {
+    pub(super) fn file_call(&mut self) -> Option<Outcome> {
+        Some(match self.nr {
+            nr::DUP2 | nr::DUP3 => {
+                if self.e.hidden.contains(self.args[0]) {
+                    return Some(Outcome::Value(-err::EBADF));
+                }
+                self.e.hidden.make_way(self.args[1]);
+                self.e.control.fd = self.e.hidden.control;
+                return None;
+            }
+            nr::CLOSE_RANGE => Outcome::Value(self.close_range()),
+            nr::FCNTL if self.args[1] == F_DUPFD => return None,
+            nr::OPEN | nr::CREAT => return self.open(AT_FDCWD, 0),
+            nr::OPENAT | nr::OPENAT2 => return self.open(self.args[0], 1),
+            nr::READLINK => return self.readlink(AT_FDCWD, 0),
+            nr::READLINKAT => return self.readlink(self.args[0], 1),
+            nr::STAT | nr::LSTAT | nr::ACCESS => return self.named(AT_FDCWD, 0),
+            nr::NEWFSTATAT | nr::STATX | nr::FACCESSAT | nr::FACCESSAT2 => return self.named(self.args[0], 1),
+            nr::GETDENTS64 => self.getdents(),
+            _ => return None,
+        })
+    }
+
+    /// Closes around our own descriptors.
+    fn close_range(&mut self) -> i64 {
+        let [first, last, flags, ..] = self.args;
+        let (first, last) = (first as u32 as u64, last as u32 as u64);
+        let mut ours: Vec<u64> = self.e.hidden.each().iter().filter(|f| **f >= 0).map(|f| *f as u64).collect();
+        ours.sort_unstable();
+        if first > last || ours.iter().all(|f| !(first..=last).contains(f)) {
+            // SAFETY: the guest's own descriptors.
+            return unsafe { sys::raw3(nr::CLOSE_RANGE, first, last, flags) };
+        }
+        let mut from = first;
+        let mut r = 0;
+        // SAFETY: as above; the pieces leave ours out. Sharing flags apply to the first piece only, which unshares.
+        let mut close = |from: u64, to: u64| unsafe {
+            if from <= to {
+                r = sys::raw3(nr::CLOSE_RANGE, from, to, flags & CLOSE_RANGE_CLOEXEC);
+            }
+        };
+        for f in ours.into_iter().filter(|f| (first..=last).contains(f)) {
+            close(from, f.wrapping_sub(1));
+            from = f + 1;
+        }
+        close(from, last);
+        r
+    }
+
+    /// What the path argument `arg` names about this process itself.
+    fn own_path(&self, dir: u64, arg: usize) -> Option<Own> {
+        let at = self.args[arg];
+        // A quick look: only absolute names and names below an open directory of /proc matter.
+        let mut head = [0u8; 6];
+        let n = sys::read_guest(at, &mut head);
+        let absolute = n > 0 && head[0] == b'/';
+        if absolute
+            && !(head.starts_with(b"/proc")
+                || head.starts_with(b"/dev/")
+                || head.starts_with(b"//")
+                || head.starts_with(b"/./"))
+        {
+            return None;
+        }
+        let mut path = read_string(at)?;
+        if !absolute {
+            if dir == AT_FDCWD || path.is_empty() {
+                return None;
+            }
+            let mut whole = crate::procfs::link_of(dir)?;
+            if !whole.starts_with(b"/proc") {
+                return None;
+            }
+            whole.push(b'/');
+            whole.extend_from_slice(&path);
+            path = whole;
+        }
+        self.e.recognise(self.t, &path)
+    }
+
+    /// The path of the guest's program, if `path` is a name for it in `/proc`.
+    pub(super) fn own_exe_path(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let own = self.e.recognise(self.t, path)?;
+        (own.entry == Entry::Exe).then(|| self.e.exe.clone().into_bytes())
+    }
+
+    fn open(&mut self, dir: u64, arg: usize) -> Option<Outcome> {
+        let own = self.own_path(dir, arg)?;
+        match own.entry {
+            Entry::Exe => Some(self.with_exe_path(arg)),
+            Entry::Maps | Entry::Smaps => self.e.open_maps(own.entry == Entry::Smaps).map(Outcome::Value),
+            Entry::Auxv => self.e.open_auxv().map(Outcome::Value),
+            Entry::Fd(Some(n)) | Entry::FdInfo(Some(n)) if self.e.hidden.contains(n as u64) => {
+                Some(Outcome::Value(-err::ENOENT))
+            }
+            _ => None,
+        }
+    }
+
+    fn named(&mut self, dir: u64, arg: usize) -> Option<Outcome> {
+        let own = self.own_path(dir, arg)?;
+        match own.entry {
+            // A link itself may be looked at as it is.
+            Entry::Exe if self.nr != nr::LSTAT => Some(self.with_exe_path(arg)),
+            Entry::Fd(Some(n)) | Entry::FdInfo(Some(n)) if self.e.hidden.contains(n as u64) => {
+                Some(Outcome::Value(-err::ENOENT))
+            }
+            _ => None,
+        }
+    }
+
+    fn with_exe_path(&mut self, arg: usize) -> Outcome {
+        let mut name = self.e.exe.clone().into_bytes();
+        name.push(0);
+        let mut args = self.args;
+        args[arg] = name.as_ptr() as u64;
+        self.pass_with(args)
+    }
+
+    fn readlink(&mut self, dir: u64, arg: usize) -> Option<Outcome> {
+        let own = self.own_path(dir, arg)?;
+        if own.entry != Entry::Exe {
+            return None;
+        }
+        let (to, size) = (self.args[arg + 1], self.args[arg + 2] as i32);
+        if size <= 0 {
+            return Some(Outcome::Value(-err::EINVAL));
+        }
+        let n = self.e.exe.len().min(size as usize);
+        let ok = sys::write_guest(to, &self.e.exe.as_bytes()[..n]) == n;
+        Some(Outcome::Value(if ok { n as i64 } else { -err::EFAULT }))
+    }
+
+    /// Lists a directory; of `/proc/self/fd` without our descriptors.
+    fn getdents(&mut self) -> Outcome {
+        let o = self.pass();
+        let Outcome::Value(n @ 1..) = o else { return o };
+        let Some(link) = crate::procfs::link_of(self.args[0]) else { return o };
+        if !link.starts_with(b"/proc/") || !(link.ends_with(b"/fd") || link.ends_with(b"/fdinfo")) {
+            return o;
+        }
+        let mut bytes = alloc::vec![0u8; n as usize];
+        let got = sys::read_guest(self.args[1], &mut bytes);
+        bytes.truncate(got);
+        let kept = self.e.without_hidden(&bytes);
+        if kept.is_empty() {
+            // Everything in this piece was ours: the next one.
+            return self.getdents();
+        }
+        sys::write_guest(self.args[1], &kept);
+        Outcome::Value(kept.len() as i64)
+    }
+}

@@ -1,0 +1,286 @@
+//! The ioctl requests that are described one by one, in order of their numbers.
+//!
+//! Guarantees: sorted and without duplicates (a test checks it). Sizes are those of the x86-64 kernel ABI.
+
+use super::ioctl::Arg::{Both, By, None, Read, Text, Value, Write};
+use super::ioctl::{Request, bpf_ids, console, dedupe, entropy, extent_map, interface_list, partition, scsi};
+
+/// Requests that wait for output to drain, for a person or for another process.
+pub(super) const WAITING: &[&str] = &[
+    "TCSETSW",
+    "TCSETSF",
+    "TCSETAW",
+    "TCSETAF",
+    "TCSBRK",
+    "TCSBRKP",
+    "TCSETSW2",
+    "TCSETSF2",
+    "TIOCMIWAIT",
+    "VT_WAITACTIVE",
+    "SG_IO",
+    "SECCOMP_IOCTL_NOTIF_RECV",
+];
+
+macro_rules! requests {
+    ($( $number:literal $name:ident $arg:expr ; )*) => {
+        pub(super) const REQUESTS: &[Request] =
+            &[$( Request { number: $number, name: stringify!($name), arg: $arg } ),*];
+    };
+}
+
+requests! {
+    0x0001 FIBMAP Both(4);
+    0x0002 FIGETBSZ Write(4);
+    0x0301 HDIO_GETGEO Write(16);
+    0x125d BLKROSET Read(4);
+    0x125e BLKROGET Write(4);
+    0x125f BLKRRPART None;
+    0x1260 BLKGETSIZE Write(8);
+    0x1261 BLKFLSBUF None;
+    0x1262 BLKRASET Value;
+    0x1263 BLKRAGET Write(8);
+    0x1264 BLKFRASET Value;
+    0x1265 BLKFRAGET Write(8);
+    0x1267 BLKSECTGET Write(2);
+    0x1268 BLKSSZGET Write(4);
+    0x1269 BLKPG By(partition);
+    0x1277 BLKDISCARD Read(16);
+    0x1278 BLKIOMIN Write(4);
+    0x1279 BLKIOOPT Write(4);
+    0x127a BLKALIGNOFF Write(4);
+    0x127b BLKPBSZGET Write(4);
+    0x127c BLKDISCARDZEROES Write(4);
+    0x127d BLKSECDISCARD Read(16);
+    0x127e BLKROTATIONAL Write(2);
+    0x127f BLKZEROOUT Read(16);
+    0x2282 SG_GET_VERSION_NUM Write(4);
+    0x2285 SG_IO By(scsi);
+    0x2400 PERF_EVENT_IOC_ENABLE Value;
+    0x2401 PERF_EVENT_IOC_DISABLE Value;
+    0x2402 PERF_EVENT_IOC_REFRESH Value;
+    0x2403 PERF_EVENT_IOC_RESET Value;
+    0x2405 PERF_EVENT_IOC_SET_OUTPUT Value;
+    0x4600 FBIOGET_VSCREENINFO Write(160);
+    0x4601 FBIOPUT_VSCREENINFO Both(160);
+    0x4602 FBIOGET_FSCREENINFO Write(80);
+    0x4611 FBIOBLANK Value;
+    0x4b2f KIOCSOUND Value;
+    0x4b30 KDMKTONE Value;
+    0x4b31 KDGETLED Write(1);
+    0x4b32 KDSETLED Value;
+    0x4b33 KDGKBTYPE Write(1);
+    0x4b3a KDSETMODE Value;
+    0x4b3b KDGETMODE Write(4);
+    0x4b44 KDGKBMODE Write(4);
+    0x4b45 KDSKBMODE Value;
+    0x4b46 KDGKBENT Both(4);
+    0x4b47 KDSKBENT Read(4);
+    0x4b62 KDGKBMETA Write(4);
+    0x4b63 KDSKBMETA Value;
+    0x4b64 KDGKBLED Write(1);
+    0x4b65 KDSKBLED Value;
+    0x4c00 LOOP_SET_FD Value;
+    0x4c01 LOOP_CLR_FD None;
+    0x4c02 LOOP_SET_STATUS Read(168);
+    0x4c03 LOOP_GET_STATUS Write(168);
+    0x4c04 LOOP_SET_STATUS64 Read(232);
+    0x4c05 LOOP_GET_STATUS64 Write(232);
+    0x4c06 LOOP_CHANGE_FD Value;
+    0x4c07 LOOP_SET_CAPACITY None;
+    0x4c08 LOOP_SET_DIRECT_IO Value;
+    0x4c09 LOOP_SET_BLOCK_SIZE Value;
+    0x4c0a LOOP_CONFIGURE Read(304);
+    0x4c80 LOOP_CTL_ADD Value;
+    0x4c81 LOOP_CTL_REMOVE Value;
+    0x4c82 LOOP_CTL_GET_FREE None;
+    0x5204 RNDZAPENTCNT None;
+    0x5206 RNDCLEARPOOL None;
+    0x5207 RNDRESEEDCRNG None;
+    0x5303 CDROMSTOP None;
+    0x5304 CDROMSTART None;
+    0x5309 CDROMEJECT None;
+    0x5319 CDROMCLOSETRAY None;
+    0x5326 CDROM_DRIVE_STATUS Value;
+    0x5327 CDROM_DISC_STATUS None;
+    0x5329 CDROM_LOCKDOOR Value;
+    0x5331 CDROM_GET_CAPABILITY None;
+    0x5401 TCGETS Write(36);
+    0x5402 TCSETS Read(36);
+    0x5403 TCSETSW Read(36);
+    0x5404 TCSETSF Read(36);
+    0x5405 TCGETA Write(18);
+    0x5406 TCSETA Read(18);
+    0x5407 TCSETAW Read(18);
+    0x5408 TCSETAF Read(18);
+    0x5409 TCSBRK Value;
+    0x540a TCXONC Value;
+    0x540b TCFLSH Value;
+    0x540c TIOCEXCL None;
+    0x540d TIOCNXCL None;
+    0x540e TIOCSCTTY Value;
+    0x540f TIOCGPGRP Write(4);
+    0x5410 TIOCSPGRP Read(4);
+    0x5411 TIOCOUTQ Write(4);
+    0x5412 TIOCSTI Read(1);
+    0x5413 TIOCGWINSZ Write(8);
+    0x5414 TIOCSWINSZ Read(8);
+    0x5415 TIOCMGET Write(4);
+    0x5416 TIOCMBIS Read(4);
+    0x5417 TIOCMBIC Read(4);
+    0x5418 TIOCMSET Read(4);
+    0x5419 TIOCGSOFTCAR Write(4);
+    0x541a TIOCSSOFTCAR Read(4);
+    0x541b FIONREAD Write(4);
+    0x541c TIOCLINUX By(console);
+    0x541d TIOCCONS None;
+    0x541e TIOCGSERIAL Write(72);
+    0x541f TIOCSSERIAL Read(72);
+    0x5420 TIOCPKT Read(4);
+    0x5421 FIONBIO Read(4);
+    0x5422 TIOCNOTTY None;
+    0x5423 TIOCSETD Read(4);
+    0x5424 TIOCGETD Write(4);
+    0x5425 TCSBRKP Value;
+    0x5427 TIOCSBRK None;
+    0x5428 TIOCCBRK None;
+    0x5429 TIOCGSID Write(4);
+    0x542e TIOCGRS485 Write(32);
+    0x542f TIOCSRS485 Both(32);
+    0x5437 TIOCVHANGUP None;
+    0x5441 TIOCGPTPEER Value;
+    0x5450 FIONCLEX None;
+    0x5451 FIOCLEX None;
+    0x5452 FIOASYNC Read(4);
+    0x5456 TIOCGLCKTRMIOS Write(36);
+    0x5457 TIOCSLCKTRMIOS Read(36);
+    0x5459 TIOCSERGETLSR Write(4);
+    0x545c TIOCMIWAIT Value;
+    0x545d TIOCGICOUNT Write(80);
+    0x5460 FIOQSIZE Write(8);
+    0x5600 VT_OPENQRY Write(4);
+    0x5601 VT_GETMODE Write(8);
+    0x5602 VT_SETMODE Read(8);
+    0x5603 VT_GETSTATE Write(6);
+    0x5605 VT_RELDISP Value;
+    0x5606 VT_ACTIVATE Value;
+    0x5607 VT_WAITACTIVE Value;
+    0x5608 VT_DISALLOCATE Value;
+    0x560b VT_LOCKSWITCH None;
+    0x560c VT_UNLOCKSWITCH None;
+    0x8901 FIOSETOWN Read(4);
+    0x8902 SIOCSPGRP Read(4);
+    0x8903 FIOGETOWN Write(4);
+    0x8904 SIOCGPGRP Write(4);
+    0x8905 SIOCATMARK Write(4);
+    0x8906 SIOCGSTAMP_OLD Write(16);
+    0x8907 SIOCGSTAMPNS_OLD Write(16);
+    0x890b SIOCADDRT Read(120);
+    0x890c SIOCDELRT Read(120);
+    0x8910 SIOCGIFNAME Both(40);
+    0x8912 SIOCGIFCONF By(interface_list);
+    0x8913 SIOCGIFFLAGS Both(40);
+    0x8914 SIOCSIFFLAGS Read(40);
+    0x8915 SIOCGIFADDR Both(40);
+    0x8916 SIOCSIFADDR Read(40);
+    0x8917 SIOCGIFDSTADDR Both(40);
+    0x8918 SIOCSIFDSTADDR Read(40);
+    0x8919 SIOCGIFBRDADDR Both(40);
+    0x891a SIOCSIFBRDADDR Read(40);
+    0x891b SIOCGIFNETMASK Both(40);
+    0x891c SIOCSIFNETMASK Read(40);
+    0x891d SIOCGIFMETRIC Both(40);
+    0x891e SIOCSIFMETRIC Read(40);
+    0x891f SIOCGIFMEM Both(40);
+    0x8921 SIOCGIFMTU Both(40);
+    0x8922 SIOCSIFMTU Read(40);
+    0x8923 SIOCSIFNAME Read(40);
+    0x8924 SIOCSIFHWADDR Read(40);
+    0x8927 SIOCGIFHWADDR Both(40);
+    0x8931 SIOCADDMULTI Read(40);
+    0x8932 SIOCDELMULTI Read(40);
+    0x8933 SIOCGIFINDEX Both(40);
+    0x8942 SIOCGIFTXQLEN Both(40);
+    0x8943 SIOCSIFTXQLEN Read(40);
+    0x894b SIOCOUTQNSD Write(4);
+    0x894c SIOCGSKNS None;
+    0x8953 SIOCDARP Read(68);
+    0x8954 SIOCGARP Both(68);
+    0x8955 SIOCSARP Read(68);
+    0x8970 SIOCGIFMAP Both(40);
+    0x8971 SIOCSIFMAP Read(40);
+    0x89a0 SIOCBRADDBR Text(16);
+    0x89a1 SIOCBRDELBR Text(16);
+    0x89a2 SIOCBRADDIF Read(40);
+    0x89a3 SIOCBRDELIF Read(40);
+    0x89e0 SIOCUNIXFILE None;
+    0xb701 NS_GET_USERNS None;
+    0xb702 NS_GET_PARENT None;
+    0xb703 NS_GET_NSTYPE None;
+    0xb704 NS_GET_OWNER_UID Write(4);
+    0x40042408 PERF_EVENT_IOC_SET_BPF Value;
+    0x40042409 PERF_EVENT_IOC_PAUSE_OUTPUT Value;
+    0x40045201 RNDADDTOENTCNT Read(4);
+    0x40045431 TIOCSPTLCK Read(4);
+    0x40045436 TIOCSIG Value;
+    0x400454c8 TUNSETNOCSUM Value;
+    0x400454c9 TUNSETDEBUG Value;
+    0x400454ca TUNSETIFF Both(40);
+    0x400454cb TUNSETPERSIST Value;
+    0x400454cc TUNSETOWNER Value;
+    0x400454cd TUNSETLINK Value;
+    0x400454ce TUNSETGROUP Value;
+    0x400454d0 TUNSETOFFLOAD Value;
+    0x400454d4 TUNSETSNDBUF Read(4);
+    0x400454d8 TUNSETVNETHDRSZ Read(4);
+    0x400454d9 TUNSETQUEUE Read(40);
+    0x400454da TUNSETIFINDEX Read(4);
+    0x400454dc TUNSETVNETLE Read(4);
+    0x40049409 FICLONE Value;
+    0x40081271 BLKBSZSET Read(4);
+    0x40082404 PERF_EVENT_IOC_PERIOD Read(8);
+    0x40082406 PERF_EVENT_IOC_SET_FILTER Text(4096);
+    0x40085203 RNDADDENTROPY By(entropy);
+    0x40085400 TFD_IOC_SET_TICKS Read(8);
+    0x40086602 FS_IOC_SETFLAGS Read(4);
+    0x40087602 FS_IOC_SETVERSION Read(4);
+    0x400c6615 FS_IOC_GET_ENCRYPTION_POLICY Write(12);
+    0x401c5820 FS_IOC_FSSETXATTR Read(28);
+    0x4020940d FICLONERANGE Read(32);
+    0x402c542b TCSETS2 Read(44);
+    0x402c542c TCSETSW2 Read(44);
+    0x402c542d TCSETSF2 Read(44);
+    0x41009432 FS_IOC_SETFSLABEL Text(256);
+    0x80045200 RNDGETENTCNT Write(4);
+    0x80045430 TIOCGPTN Write(4);
+    0x80045432 TIOCGDEV Write(4);
+    0x80045438 TIOCGPKT Write(4);
+    0x80045439 TIOCGPTLCK Write(4);
+    0x80045440 TIOCGEXCL Write(4);
+    0x800454cf TUNGETFEATURES Write(4);
+    0x800454d2 TUNGETIFF Write(40);
+    0x800454d3 TUNGETSNDBUF Write(4);
+    0x800454d7 TUNGETVNETHDRSZ Write(4);
+    0x8004b706 NS_GET_PID_FROM_PIDNS Value;
+    0x8004b707 NS_GET_TGID_FROM_PIDNS Value;
+    0x8004b708 NS_GET_PID_IN_PIDNS Value;
+    0x8004b709 NS_GET_TGID_IN_PIDNS Value;
+    0x8004e500 FUSE_DEV_IOC_CLONE Read(4);
+    0x80081270 BLKBSZGET Write(4);
+    0x80081272 BLKGETSIZE64 Write(8);
+    0x80082407 PERF_EVENT_IOC_ID Write(8);
+    0x80086601 FS_IOC_GETFLAGS Write(4);
+    0x80087601 FS_IOC_GETVERSION Write(4);
+    0x800c6613 FS_IOC_SET_ENCRYPTION_POLICY Read(12);
+    0x80108906 SIOCGSTAMP_NEW Write(16);
+    0x80108907 SIOCGSTAMPNS_NEW Write(16);
+    0x801c581f FS_IOC_FSGETXATTR Write(28);
+    0x802c542a TCGETS2 Write(44);
+    0x81009431 FS_IOC_GETFSLABEL Write(256);
+    0xc0045877 FIFREEZE None;
+    0xc0045878 FITHAW None;
+    0xc008240a PERF_EVENT_IOC_QUERY_BPF By(bpf_ids);
+    0xc0185879 FITRIM Both(24);
+    0xc0189436 FIDEDUPERANGE By(dedupe);
+    0xc020660b FS_IOC_FIEMAP By(extent_map);
+    0xc0502100 SECCOMP_IOCTL_NOTIF_RECV Both(80);
+}

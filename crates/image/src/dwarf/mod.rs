@@ -1,0 +1,260 @@
+//! Debug information: from an address to the functions and lines around it, and from a line to addresses.
+//!
+//! Tables are read once per unit, when a question first needs them, and kept as plain data; names are looked up for
+//! the frames that are reported. The sections themselves stay in memory for questions to come.
+//!
+//! The lookup is our own, on gimli, rather than addr2line's: that one trusts its input (nested inlined calls recurse,
+//! and shared lists and paths are copied for each reference, so a file of a few megabytes can exhaust stack or memory),
+//! and it gives no statement marks and no way from a line to addresses. Tests compare the two on real programs.
+//!
+//! Guarantees: all tables of a file together cost time and memory linear in its size, and so does each other question
+//! (see `meter`). Damage in one unit does not hide the others.
+
+mod functions;
+mod lines;
+mod meter;
+mod names;
+mod units;
+
+use crate::demangle::{demangle, is_mangled};
+use crate::elf::Elf;
+use functions::{Functions, LazyName, Name};
+use gimli::{Dwarf, DwarfSections, SectionId, UnitRef};
+use lines::Lines;
+use meter::{Meter, Metered};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use units::{UnitEntry, Units, open_unit};
+
+/// How many units may claim one address before the rest are not asked. Real overlaps are of two or three.
+const MAX_CANDIDATES: usize = 32;
+/// How many inlined calls are reported around one address.
+const MAX_INLINED: usize = 64;
+/// What reading may cost beside the size of the sections, so that small files are not short of it.
+const BASE_ALLOWANCE: u64 = 1 << 20;
+
+/// The sections that questions about functions and lines need.
+const NEEDED: [SectionId; 10] = [
+    SectionId::DebugAbbrev,
+    SectionId::DebugAddr,
+    SectionId::DebugAranges,
+    SectionId::DebugInfo,
+    SectionId::DebugLine,
+    SectionId::DebugLineStr,
+    SectionId::DebugRanges,
+    SectionId::DebugRngLists,
+    SectionId::DebugStr,
+    SectionId::DebugStrOffsets,
+];
+
+/// The debug information of one image.
+#[derive(Debug)]
+pub(crate) struct DebugInfo {
+    sections: DwarfSections<Vec<u8>>,
+    shared: Option<DwarfSections<Vec<u8>>>,
+    size: u64,
+    /// What all tables together may still cost.
+    allowance: AtomicU64,
+    units: OnceLock<Units>,
+}
+
+/// What debug information says about an address.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// The innermost first; each further one is where the one before was inlined.
+    pub frames: Vec<FoundFrame>,
+    /// The start of the function's piece that holds the address.
+    pub start: Option<u64>,
+    pub folder: Option<PathBuf>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct FoundFrame {
+    pub name: Option<Name>,
+    pub file: Option<PathBuf>,
+    pub line: Option<u32>,
+    pub column: Option<u32>,
+}
+
+/// Code of a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FoundSpan {
+    pub begin: u64,
+    pub end: u64,
+    pub file: PathBuf,
+    pub line: u32,
+    pub statement: bool,
+}
+
+impl DebugInfo {
+    /// `shared` is the file that `elf` shares DWARF with, if any. `None` when `elf` has no debug information.
+    pub fn load(elf: &Elf, shared: Option<&Elf>) -> Option<DebugInfo> {
+        if !elf.has_contents(SectionId::DebugInfo.name()) {
+            return None;
+        }
+        let mut size = 0;
+        let mut load = |elf: &Elf| {
+            let read = |id: SectionId| {
+                let wanted = NEEDED.contains(&id).then(|| elf.named_contents(id.name())).flatten().unwrap_or_default();
+                size += wanted.len() as u64;
+                Ok::<_, std::convert::Infallible>(wanted)
+            };
+            let Ok(sections) = DwarfSections::load(read);
+            sections
+        };
+        let sections = load(elf);
+        let shared = shared.map(load);
+        // All tables of the C library, or of a large Rust program, together cost about the size of their sections.
+        let allowance = AtomicU64::new(size.saturating_mul(4).saturating_add(BASE_ALLOWANCE));
+        Some(DebugInfo { sections, shared, size, allowance, units: OnceLock::new() })
+    }
+
+    pub fn locate(&self, at: u64) -> Option<Found> {
+        let mut best = None;
+        for unit in self.units().at(at).take(MAX_CANDIDATES) {
+            let lines = self.lines(unit);
+            let row = lines.and_then(|l| l.at(at));
+            let function = self.functions(unit).at(at);
+            if function.is_none() && (row.is_none() || best.is_some()) {
+                continue;
+            }
+            let mut found = Found { folder: lines.and_then(|l| l.folder.clone()), ..Found::default() };
+            let mut frame = FoundFrame::default();
+            if let (Some(row), Some(lines)) = (row, lines) {
+                frame.file = lines.file(row.file.into()).cloned();
+                (frame.line, frame.column) = position(row.line, row.column);
+            }
+            let Some((function, start)) = function else {
+                found.frames.push(frame);
+                best = Some(found);
+                continue;
+            };
+            found.start = Some(start);
+            let mut calls = function.inlined_at(at);
+            calls.reverse();
+            calls.truncate(MAX_INLINED);
+            let names = self.names(unit, calls.iter().map(|c| &c.name).chain([&function.name]).collect());
+            let mut names = names.into_iter();
+            for call in calls {
+                frame.name = names.next().flatten();
+                found.frames.push(std::mem::take(&mut frame));
+                frame.file = lines.and_then(|l| l.file(call.call_file)).cloned();
+                (frame.line, frame.column) = position(call.call_line, call.call_column);
+            }
+            frame.name = names.next().flatten();
+            found.frames.push(frame);
+            return Some(found);
+        }
+        best
+    }
+
+    /// The code of line `line` of the files that `wanted` accepts, or of the next line there that has any.
+    pub fn find_line(&self, wanted: impl Fn(&Path) -> bool, line: u32) -> Vec<FoundSpan> {
+        let candidates: Vec<&UnitEntry> = self.each(|dwarf, meter| {
+            dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
+            let lists = |u: &&UnitEntry| match u.lines.get() {
+                Some(lines) => lines.as_ref().is_some_and(|l| l.files.iter().any(|f| wanted(f))),
+                None => self.listed_files(dwarf, u, meter).iter().any(|f| wanted(f)),
+            };
+            self.units().list.iter().filter(lists).collect()
+        });
+        let mut found: Vec<FoundSpan> = Vec::new();
+        for lines in candidates.into_iter().filter_map(|u| self.lines(u)) {
+            for s in lines.spans(|f| wanted(f), line) {
+                let file = lines.file(s.file.into()).cloned().unwrap_or_default();
+                found.push(FoundSpan { begin: s.begin, end: s.end, file, line: s.line, statement: s.statement });
+            }
+        }
+        let first = found.iter().map(|s| s.line).min().unwrap_or(0);
+        found.retain(|s| s.line == first);
+        found.sort_by_key(|s| (s.begin, s.end));
+        found.dedup_by_key(|s| (s.begin, s.end));
+        found
+    }
+
+    fn listed_files(&self, dwarf: &Dwarf<Metered<'_>>, unit: &UnitEntry, meter: &Meter) -> Vec<PathBuf> {
+        let Ok(header) = dwarf.debug_info.header_from_offset(unit.offset) else { return Vec::new() };
+        let Ok(parsed) = open_unit(dwarf, header, meter) else { return Vec::new() };
+        let Some(program) = &parsed.line_program else { return Vec::new() };
+        lines::files(UnitRef::new(dwarf, &parsed), program.header(), meter)
+    }
+
+    fn units(&self) -> &Units {
+        self.units.get_or_init(|| self.once(Units::load))
+    }
+
+    fn lines<'s>(&'s self, unit: &'s UnitEntry) -> Option<&'s Lines> {
+        unit.lines
+            .get_or_init(|| self.once(|dwarf, meter| with_unit(dwarf, unit, meter, Lines::load).flatten()))
+            .as_ref()
+    }
+
+    fn functions<'s>(&'s self, unit: &'s UnitEntry) -> &'s Functions {
+        let load = || self.once(|dwarf, meter| with_unit(dwarf, unit, meter, Functions::load));
+        unit.functions.get_or_init(|| load().unwrap_or_default())
+    }
+
+    /// The names behind `wanted`, all of which belong to `unit`.
+    fn names(&self, unit: &UnitEntry, wanted: Vec<&LazyName>) -> Vec<Option<Name>> {
+        let missing: Vec<&&LazyName> = wanted.iter().filter(|n| n.found.get().is_none()).collect();
+        if !missing.is_empty() {
+            let found = self.each(|dwarf, meter| {
+                let find = |u: UnitRef<'_, Metered<'_>>, meter: &Meter| -> Vec<Option<String>> {
+                    let name = |n: &&&LazyName| names::name(u.dwarf, self.units(), u.unit, n.entry, meter);
+                    missing.iter().map(name).collect()
+                };
+                with_unit(dwarf, unit, meter, find)
+            });
+            let found = found.unwrap_or_else(|| vec![None; missing.len()]);
+            for (name, raw) in missing.into_iter().zip(found) {
+                let readable = raw.map(|raw| Name { text: demangle(&raw), complete: is_mangled(&raw) });
+                // Another thread may have been faster; it found the same.
+                let _ = name.found.set(readable);
+            }
+        }
+        wanted.into_iter().map(|n| n.found.get().cloned().flatten()).collect()
+    }
+
+    /// Work whose result is kept, paid from the allowance of the whole file.
+    fn once<T>(&self, work: impl for<'a> FnOnce(&mut Dwarf<Metered<'a>>, &'a Meter) -> T) -> T {
+        let (result, spent) = self.metered(self.allowance.load(Ordering::Relaxed), work);
+        let pay = |left: u64| Some(left.saturating_sub(spent));
+        // The closure never refuses, so there is no error to see.
+        let _ = self.allowance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay);
+        result
+    }
+
+    /// Work that may be asked for any number of times, each time with an allowance of its own.
+    fn each<T>(&self, work: impl for<'a> FnOnce(&mut Dwarf<Metered<'a>>, &'a Meter) -> T) -> T {
+        self.metered(self.size.saturating_mul(2).saturating_add(BASE_ALLOWANCE), work).0
+    }
+
+    fn metered<T>(&self, limit: u64, work: impl for<'a> FnOnce(&mut Dwarf<Metered<'a>>, &'a Meter) -> T) -> (T, u64) {
+        let meter = Meter::new(limit);
+        let reader = |bytes| Metered::new(bytes, &meter);
+        let mut dwarf = match &self.shared {
+            Some(shared) => self.sections.borrow_with_sup(shared, |b| reader(b)),
+            None => self.sections.borrow(|b| reader(b)),
+        };
+        let result = work(&mut dwarf, &meter);
+        (result, meter.spent())
+    }
+}
+
+fn with_unit<T>(
+    dwarf: &Dwarf<Metered<'_>>,
+    unit: &UnitEntry,
+    meter: &Meter,
+    work: impl FnOnce(UnitRef<'_, Metered<'_>>, &Meter) -> T,
+) -> Option<T> {
+    let header = dwarf.debug_info.header_from_offset(unit.offset).ok()?;
+    let parsed = open_unit(dwarf, header, meter).ok()?;
+    Some(work(UnitRef::new(dwarf, &parsed), meter))
+}
+
+/// Line and column as debug information counts them, where 0 means none.
+fn position(line: u32, column: u32) -> (Option<u32>, Option<u32>) {
+    let some = |n: u32| (n != 0).then_some(n);
+    (some(line), some(line).and(some(column)))
+}

@@ -1,0 +1,298 @@
+//! One program or library: the questions that can be asked about it.
+//!
+//! Opening reads headers; symbols, the separate debug file and debug information are read by the first question that
+//! needs them. An `Image` can be shared between threads.
+
+use crate::address::{Bias, FileOffset, ImageOffset, Position};
+use crate::demangle::{demangle, is_mangled};
+use crate::dwarf::{DebugInfo, Found};
+use crate::elf::{BuildId, Elf};
+use crate::error::ImageError;
+use crate::separate::Search;
+use crate::symbols::{SymbolKind, Symbols};
+use model::GuestAddr;
+use std::path::{Component, Path, PathBuf};
+use std::sync::OnceLock;
+
+/// An ELF file and what belongs to it.
+#[derive(Debug)]
+pub struct Image {
+    elf: Elf,
+    search: Search,
+    separate: OnceLock<Option<Elf>>,
+    symbols: OnceLock<Symbols>,
+    debug: OnceLock<Option<DebugInfo>>,
+}
+
+/// Where an address lies in the source.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Location {
+    /// The innermost function in the source, as it reads.
+    pub function: Option<String>,
+    /// Bytes from the start of the machine function (or the piece of it) that holds the address.
+    pub offset_in_function: u64,
+    /// The full path that the compiler recorded.
+    pub file: Option<PathBuf>,
+    pub line: Option<u32>,
+    pub column: Option<u32>,
+    /// The calls that `function` was inlined through, the innermost caller first and the machine function last.
+    pub inlined: Vec<Frame>,
+    /// The folder in which the compiler ran: sources lie relative to it.
+    pub folder: Option<PathBuf>,
+    pub found_by: FoundBy,
+}
+
+/// A function that another was inlined into, and the line of the call.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Frame {
+    pub function: Option<String>,
+    pub file: Option<PathBuf>,
+    pub line: Option<u32>,
+    pub column: Option<u32>,
+}
+
+/// How much a location is worth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FoundBy {
+    DebugInfo,
+    /// A symbol that covers the address.
+    Symbol,
+    /// The last symbol before the address, which may lie in a function without a name.
+    Nearest,
+    #[default]
+    Nothing,
+}
+
+/// A function of the image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Function {
+    /// As it reads.
+    pub name: String,
+    pub start: ImageOffset,
+    /// 0 when the file does not say.
+    pub size: u64,
+}
+
+/// Adjoining code of one source line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LineSpan {
+    pub start: ImageOffset,
+    pub end: ImageOffset,
+    pub file: PathBuf,
+    pub line: u32,
+    /// Does the compiler recommend to stop at the start?
+    pub statement: bool,
+}
+
+impl Image {
+    /// Opens the ELF file at `path`; debug files are looked for in the usual places.
+    pub fn open(path: impl AsRef<Path>) -> Result<Image, ImageError> {
+        Image::open_with(path, Search::default())
+    }
+
+    pub fn open_with(path: impl AsRef<Path>, search: Search) -> Result<Image, ImageError> {
+        let elf = Elf::open(path.as_ref())?;
+        let (separate, symbols, debug) = Default::default();
+        Ok(Image { elf, search, separate, symbols, debug })
+    }
+
+    pub fn path(&self) -> &Path {
+        self.elf.source.path()
+    }
+
+    pub fn build_id(&self) -> Option<&BuildId> {
+        self.elf.build_id.as_ref()
+    }
+
+    /// The separate debug file in use.
+    pub fn debug_file(&self) -> Option<&Path> {
+        self.separate().map(|e| e.source.path())
+    }
+
+    pub fn has_debug_info(&self) -> bool {
+        self.debug().is_some()
+    }
+
+    /// `None` when the file's bytes there are not mapped.
+    pub fn image_offset(&self, at: FileOffset) -> Option<ImageOffset> {
+        self.elf.image_offset(at)
+    }
+
+    /// `None` when the address has no bytes in the file.
+    pub fn file_offset(&self, at: ImageOffset) -> Option<FileOffset> {
+        self.elf.file_offset(at)
+    }
+
+    /// The bias of a process in which the byte at `at` is mapped to `addr`.
+    pub fn bias(&self, at: FileOffset, addr: GuestAddr) -> Option<Bias> {
+        Some(Bias::between(self.image_offset(at)?, addr))
+    }
+
+    pub fn resolve(&self, position: Position) -> Option<ImageOffset> {
+        match position {
+            Position::File(at) => self.image_offset(at),
+            Position::Image(at) => Some(at),
+        }
+    }
+
+    /// Up to `len` bytes of the file's contents at `at`; fewer when the segment or the file ends.
+    pub fn bytes(&self, at: ImageOffset, len: u64) -> Option<Vec<u8>> {
+        let start = self.file_offset(at)?.0;
+        self.elf.source.read(start, len.min(self.elf.source.len().saturating_sub(start))).ok()
+    }
+
+    pub fn symbols(&self) -> &Symbols {
+        self.symbols.get_or_init(|| Symbols::load(&self.elf, self.separate()))
+    }
+
+    /// Function, file and line of the code at `at`, as far as they can be known.
+    pub fn locate(&self, at: ImageOffset) -> Location {
+        let Some(code) = self.elf.code_around(at) else { return Location::default() };
+        let found = self.debug().and_then(|d| d.locate(at.0)).unwrap_or_default();
+        let (start, known) = (found.start, found.frames.last().and_then(|f| f.name.clone()));
+        let mut location = from_debug_info(found, at);
+        if known.as_ref().is_some_and(|n| n.complete) {
+            return location;
+        }
+        let Some((symbol, offset, exact)) = self.symbols().function_at(at, &code) else { return location };
+        let readable = demangle(&symbol.name);
+        let function = location.inlined.last_mut().map_or(&mut location.function, |f| &mut f.function);
+        let names_the_same = is_mangled(&symbol.name) && start == Some(symbol.start.0);
+        match known {
+            // The compiler may leave out the linker's name (of a lambda, for one), which says more.
+            Some(plain) if names_the_same && readable.contains(&plain.text) => *function = Some(readable),
+            Some(_) => {}
+            // Assembler sources have lines but no functions; then a symbol must be sure to name one.
+            None if exact || location.found_by == FoundBy::Nothing => {
+                *function = Some(readable);
+                location.offset_in_function = offset;
+            }
+            None => {}
+        }
+        if location.found_by == FoundBy::Nothing {
+            location.found_by = if exact { FoundBy::Symbol } else { FoundBy::Nearest };
+        }
+        location
+    }
+
+    /// The code of `file:line`, in order of address. `file` is a path or the end of one (`parse.c`, `src/parse.c`).
+    /// When that line has no code, the code of the next line that has: see [`LineSpan::line`].
+    pub fn find_line(&self, file: impl AsRef<Path>, line: u32) -> Vec<LineSpan> {
+        let Some(debug) = self.debug() else { return Vec::new() };
+        let wanted = tidy(file.as_ref());
+        if wanted.as_os_str().is_empty() {
+            return Vec::new();
+        }
+        let spans = debug.find_line(|f| f.file_name() == wanted.file_name() && tidy(f).ends_with(&wanted), line);
+        let span = |s: crate::dwarf::FoundSpan| LineSpan {
+            start: ImageOffset(s.begin),
+            end: ImageOffset(s.end),
+            file: s.file,
+            line: s.line,
+            statement: s.statement,
+        };
+        spans.into_iter().map(span).collect()
+    }
+
+    /// The functions called `name`: its symbol, or its readable form with or without parameters.
+    pub fn find_function(&self, name: &str) -> Vec<Function> {
+        let found = self.symbols().find(name).into_iter().filter(|s| s.kind == SymbolKind::Function);
+        found.map(|s| Function { name: demangle(&s.name), start: s.start, size: s.size }).collect()
+    }
+
+    fn separate(&self) -> Option<&Elf> {
+        let find = || {
+            let complete = self.elf.has_contents(".debug_info") && self.elf.has_contents(".symtab");
+            if complete { None } else { self.search.debug_file(&self.elf) }
+        };
+        self.separate.get_or_init(find).as_ref()
+    }
+
+    fn debug(&self) -> Option<&DebugInfo> {
+        let load = || {
+            let home = if self.elf.has_contents(".debug_info") { &self.elf } else { self.separate()? };
+            DebugInfo::load(home, self.search.shared_file(home).as_ref())
+        };
+        self.debug.get_or_init(load).as_ref()
+    }
+}
+
+impl Location {
+    /// All functions at this place, the innermost first.
+    pub fn frames(&self) -> Vec<Frame> {
+        let Location { function, file, line, column, .. } = self.clone();
+        let mut frames = vec![Frame { function, file, line, column }];
+        frames.extend(self.inlined.iter().cloned());
+        frames
+    }
+
+    /// The file as the compiler was given it: relative to its folder where it lies below.
+    pub fn short_file(&self) -> Option<&Path> {
+        Some(shorten(self.file.as_deref()?, self.folder.as_deref()))
+    }
+}
+
+/// `file` without the folder that everything else in the project shares.
+pub(crate) fn shorten<'a>(file: &'a Path, folder: Option<&Path>) -> &'a Path {
+    folder.and_then(|folder| file.strip_prefix(folder).ok()).filter(|f| !f.as_os_str().is_empty()).unwrap_or(file)
+}
+
+fn from_debug_info(found: Found, at: ImageOffset) -> Location {
+    let found_by = if found.frames.is_empty() { FoundBy::Nothing } else { FoundBy::DebugInfo };
+    let mut frames = found.frames.into_iter().map(|f| Frame {
+        function: f.name.map(|n| n.text),
+        file: f.file,
+        line: f.line,
+        column: f.column,
+    });
+    let Frame { function, file, line, column } = frames.next().unwrap_or_default();
+    Location {
+        function,
+        offset_in_function: at.0.saturating_sub(found.start.unwrap_or(at.0)),
+        file,
+        line,
+        column,
+        inlined: frames.collect(),
+        folder: found.folder,
+        found_by,
+    }
+}
+
+/// `path` without `.` and with `..` resolved as text, as compilers and people write one file in several ways.
+fn tidy(path: &Path) -> PathBuf {
+    let mut tidy = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if matches!(tidy.components().next_back(), Some(Component::Normal(_))) => {
+                tidy.pop();
+            }
+            part => tidy.push(part),
+        }
+    }
+    tidy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_to_one_file_become_one_path() {
+        for (path, expected) in [
+            ("/b/build/../src/a.c", "/b/src/a.c"),
+            ("./a.c", "a.c"),
+            ("../a.c", "../a.c"),
+            ("a/../../b.c", "../b.c"),
+            ("", ""),
+        ] {
+            assert_eq!(tidy(Path::new(path)), Path::new(expected), "{path}");
+        }
+    }
+
+    #[test]
+    fn images_can_be_shared_between_threads() {
+        fn check<T: Send + Sync>() {}
+        check::<Image>();
+    }
+}

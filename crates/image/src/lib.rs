@@ -1,0 +1,39 @@
+//! Program files as people see them: which function, file and line an address belongs to, and the way back.
+//!
+//! [`Image`] is one ELF file with its debug information, which may lie in a separate file; [`Images`] keeps many of
+//! them and turns addresses into sentences; [`Describe`] turns a crash into lines of text.
+//! Nothing is parsed until a question needs it: opening an image reads headers only, the first question about an
+//! address reads the tables of the one compilation unit that holds it.
+//!
+//! Guarantees: no `unsafe`, no panic, and work and memory linear in the size of the files, whatever their contents.
+//! Damage makes an answer less precise before it makes it an error.
+//! An answer is never wrong on purpose: a guess is marked as one ([`FoundBy::Nearest`]).
+//!
+//! Limits: x86-64 little-endian ELF only; no split DWARF (`.dwo`, `.dwp`: lines are found, inlined functions are not),
+//! no `.gnu_debugdata`, no zstd-compressed sections; nothing is fetched from a network.
+
+mod address;
+mod demangle;
+mod describe;
+mod dwarf;
+mod elf;
+mod error;
+mod image;
+mod images;
+mod range_map;
+mod return_address;
+mod separate;
+mod signals;
+mod source;
+mod symbols;
+mod text;
+
+pub use address::{Bias, FileOffset, ImageOffset, Position};
+pub use demangle::demangle;
+pub use describe::Describe;
+pub use elf::BuildId;
+pub use error::{ImageError, ImageErrorKind};
+pub use image::{FoundBy, Frame, Function, Image, LineSpan, Location};
+pub use images::Images;
+pub use separate::Search;
+pub use symbols::{Symbol, SymbolKind, Symbols};

@@ -1,0 +1,51 @@
+//! Where things lie in a guest process.
+//!
+//! The addresses follow three rules.
+//! The low 4 GiB hold nothing of ours, so that a truncated pointer faults under Clew as it does natively.
+//! Program, libraries and code cache lie within 2 GiB of each other, so that a RIP-relative operand keeps its form when
+//! its instruction is copied into the cache.
+//! Everything lies where the sanitizers' fixed shadow layouts allow application memory (ASan high memory, TSan's
+//! `0x5500_0000_0000..0x5680_0000_0000`, MSan's second application range).
+
+/// Base of a position-independent executable: where Linux puts it without address randomisation.
+pub const PIE_BASE: u64 = 0x5555_5555_4000;
+/// First choice for private file mappings and executable anonymous memory: below the program, filled top down.
+pub const NEAR_LOW: core::ops::Range<u64> = 0x5554_f800_0000..0x5555_5500_0000;
+/// Code cache: translated blocks.
+pub const CACHE: core::ops::Range<u64> = 0x5555_6000_0000..0x5555_7000_0000;
+/// Second choice for near mappings.
+pub const NEAR_HIGH: core::ops::Range<u64> = 0x5555_7000_0000..0x5555_d800_0000;
+/// The program break starts here (for a PIE; after the image otherwise) and may grow to the end.
+pub const BRK: core::ops::Range<u64> = 0x5555_e000_0000..0x55f0_0000_0000;
+/// Everything of the engine except the code cache: image, heap, gate, stacks, tables, trace buffers.
+pub const ENGINE: core::ops::Range<u64> = 0x5600_0000_0000..0x5640_0000_0000;
+/// Link address of the engine program.
+pub const ENGINE_IMAGE: u64 = ENGINE.start;
+/// The engine's heap.
+pub const ENGINE_HEAP: core::ops::Range<u64> = 0x5610_0000_0000..0x5620_0000_0000;
+/// The gate (context page and lookup table), addressed through GS.
+pub const GATE: u64 = 0x5620_0000_0000;
+/// Per-block counters, and after them the counters of taken branches: within 2 GiB of the gate, so that GS reaches them.
+pub const COUNTERS: core::ops::Range<u64> = GATE + 0x0100_0000..GATE + 0x0900_0000;
+/// Distance from a block's counter to that of its taken branch.
+pub const TAKEN: u64 = 0x0400_0000;
+/// One region per guest thread: thread record, signal stack, engine stack.
+pub const THREADS: core::ops::Range<u64> = 0x5624_0000_0000..0x5627_f000_0000;
+/// Words that threads outside the baton use: scheduler and fault flags. Never protected.
+pub const SHARED: u64 = 0x5627_ffff_0000;
+/// Trace buffers.
+pub const RING: core::ops::Range<u64> = 0x5628_0000_0000..0x5629_0000_0000;
+/// Mappings without a place of their own go here, top down, as natively.
+pub const MMAP: core::ops::Range<u64> = 0x7f00_0000_0000..0x7fff_f000_0000;
+/// End of the initial stack.
+pub const STACK_TOP: u64 = 0x7fff_ffff_f000;
+/// Largest initial stack that is mapped.
+pub const STACK_MAX: u64 = 0x0fe0_0000;
+pub const PAGE: u64 = 4096;
+
+/// Is any byte of `[start, start + len)` the engine's?
+pub fn touches_engine(start: u64, len: u64) -> bool {
+    let end = start.saturating_add(len);
+    let hits = |r: &core::ops::Range<u64>| start < r.end && end > r.start;
+    hits(&ENGINE) || hits(&CACHE)
+}

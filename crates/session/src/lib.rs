@@ -1,0 +1,32 @@
+//! Host side of the engine: starts it on a program, hears its reports, reads its trace, tells how it ended.
+//!
+//! ```text
+//! EngineProgram ─┐
+//! Launch ────────┴─ start ─▶ Running ── next ─▶ Event … ─▶ Ended ─▶ Closed
+//!                               └────── wait ─▶ Run (everything gathered)
+//! ```
+//! [`EngineProgram`] is the engine's executable, made once per process; [`Launch`] says what to run and how; [`Running`]
+//! is one live guest tree; [`Run`] is what remains of it.
+//!
+//! Guarantees: nothing here prints, exits, or reads the environment; no descriptor of one session reaches the guest of
+//! another (every descriptor is close-on-exec in the host and made inheritable only inside the new process); the guest
+//! is killed when a `Running` is dropped before its end. Sessions may be started from any number of threads.
+//!
+//! What it may miss: processes of the tree that outlive both the first process and the host go on without a listener.
+
+mod engine_program;
+mod error;
+mod hub;
+mod launch;
+mod run;
+mod running;
+mod signals;
+mod spawn;
+mod stream;
+
+pub use engine_program::EngineProgram;
+pub use error::{Error, ErrorKind};
+pub use launch::{Launch, Stdio, Traces};
+pub use run::{Gathering, Image, Outcome, Run, TraceTotals};
+pub use running::{Ended, Event, Handle, Running};
+pub use signals::{SignalState, signal_by_number, signal_name};

@@ -1,0 +1,208 @@
+//! One live guest: what it does, told in order, until nothing is left of it.
+//!
+//! Two threads follow it: one takes the engine's packets, one waits for the first process. Both put [`Event`]s into one
+//! queue. [`Event::Ended`] comes after everything the first process said; [`Event::Closed`] is last and comes when every
+//! process of the tree has gone.
+
+use crate::error::{Error, ErrorKind};
+use crate::hub::Hub;
+use crate::launch::Traces;
+use crate::run::{Gathering, Run, TraceTotals};
+use crate::signals::signal_by_number;
+use crate::spawn::Child;
+use model::wire::Packet;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Something that happened in a guest tree.
+#[derive(Debug)]
+pub enum Event {
+    /// An engine said something; block definitions and rings are used here and not told.
+    Report(Packet),
+    /// A packet did not parse.
+    Garbled,
+    /// A ring has been read to its end.
+    Trace(TraceTotals),
+    /// A ring could not be read.
+    NoTrace { pid: u32, error: io::Error },
+    /// The first process was stopped by this signal.
+    Stopped(i32),
+    /// The first process is gone.
+    Ended(Ended),
+    /// No process of the tree is left.
+    Closed,
+}
+
+/// How the first process ended, as its parent sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    Exited(i32),
+    Signaled(i32),
+    /// Something else took the status: children are reaped by the system when SIGCHLD is ignored.
+    Unknown,
+}
+
+/// A live guest tree. Dropping it kills the first process if it is still there.
+pub struct Running {
+    handle: Handle,
+    events: Receiver<Event>,
+}
+
+/// Sends signals to the first process; safe to use at any time, from any thread.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    pid: Pid,
+    /// True once the process may have been reaped: then its number may be another's.
+    gone: Arc<Mutex<bool>>,
+}
+
+impl Running {
+    pub(crate) fn follow(child: Child, traces: Traces) -> Result<Running, Error> {
+        let (sender, events) = channel();
+        let hub = Arc::new(Hub::new(child.control, traces, sender.clone()));
+        // From here on dropping `running` kills the process.
+        let running = Running { handle: Handle { pid: child.pid, gone: Arc::default() }, events };
+        let handle = running.handle.clone();
+        let (waiting, serving) = (hub.clone(), hub);
+        let told = sender.clone();
+        spawn_thread("clew-wait", move || handle.watch(&waiting, &told))?;
+        spawn_thread("clew-hub", move || {
+            serving.serve();
+            serving.finish(None);
+            // Nobody listens when the session was dropped.
+            let _ = sender.send(Event::Closed);
+        })?;
+        Ok(running)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.handle.pid()
+    }
+
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Waits for the next event; `None` after the last one.
+    #[expect(clippy::should_implement_trait, reason = "an iterator would suggest that skipping to the end is cheap")]
+    pub fn next(&mut self) -> Option<Event> {
+        self.events.recv().ok()
+    }
+
+    /// Waits until the first process is gone. The rest of the tree, if any, goes on without a listener.
+    pub fn wait_first(self) -> Run {
+        self.gather(|event| matches!(event, Event::Ended(_)))
+    }
+
+    /// As [`Running::wait_first`], but kills it and gives `None` when it takes longer than `limit`.
+    pub fn wait_first_within(self, limit: Duration) -> Option<Run> {
+        let until = Instant::now() + limit;
+        let mut gathering = Gathering::new(self.pid());
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let event = match self.events.recv_timeout(left) {
+                Ok(event) => event,
+                Err(RecvTimeoutError::Timeout) => return None,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            let last = matches!(event, Event::Ended(_));
+            gathering.take(event);
+            if last {
+                break;
+            }
+        }
+        Some(gathering.finish())
+    }
+
+    /// Waits until no process of the tree is left.
+    pub fn wait(self) -> Run {
+        self.gather(|_| false)
+    }
+
+    fn gather(mut self, last: impl Fn(&Event) -> bool) -> Run {
+        let mut gathering = Gathering::new(self.pid());
+        while let Some(event) = self.next() {
+            let done = last(&event);
+            gathering.take(event);
+            if done {
+                break;
+            }
+        }
+        gathering.finish()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It is an error only when the process is gone already, which is what is wanted.
+        let _ = self.handle.signal(Signal::KILL.as_raw());
+    }
+}
+
+impl Handle {
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get() as u32
+    }
+
+    /// Sends a signal by number to the first process alone.
+    pub fn signal(&self, number: i32) -> io::Result<()> {
+        let signal = signal_by_number(number).ok_or(Errno::INVAL)?;
+        let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        if *gone {
+            return Err(Errno::SRCH.into());
+        }
+        Ok(kill_process(self.pid, signal)?)
+    }
+
+    /// Waits for stops and for the end, and tells them.
+    fn watch(&self, hub: &Arc<Hub>, events: &Sender<Event>) {
+        loop {
+            match self.wait_once() {
+                Err(Errno::INTR) => {}
+                Ok(Some(Event::Ended(ended))) => return self.ended(ended, hub, events),
+                Ok(Some(event)) => drop(events.send(event)),
+                Ok(None) => {}
+                Err(_) => return self.ended(Ended::Unknown, hub, events),
+            }
+        }
+    }
+
+    fn ended(&self, ended: Ended, hub: &Arc<Hub>, events: &Sender<Event>) {
+        *self.gone.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        // Whatever it sent is in the socket by now.
+        hub.drain();
+        hub.finish(Some(self.pid()));
+        // Nobody listens when the session was dropped.
+        let _ = events.send(Event::Ended(ended));
+    }
+
+    fn wait_once(&self) -> Result<Option<Event>, Errno> {
+        let id = WaitId::Pid(self.pid);
+        let any = WaitIdOptions::EXITED | WaitIdOptions::STOPPED;
+        // First only looked at, so that a signal can never be sent to a number that has been given to another process.
+        let Some(seen) = waitid(id, any | WaitIdOptions::NOWAIT)? else { return Ok(None) };
+        if seen.exited() || seen.killed() || seen.dumped() {
+            let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+            *gone = true;
+            let Some(status) = waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED)? else { return Ok(None) };
+            let ended = match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => Ended::Exited(code),
+                (_, Some(signal)) => Ended::Signaled(signal),
+                _ => Ended::Unknown,
+            };
+            return Ok(Some(Event::Ended(ended)));
+        }
+        let status = waitid(WaitId::Pid(self.pid), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG)?;
+        // Nothing when it has been continued in between.
+        Ok(status.and_then(|s| s.stopping_signal()).map(Event::Stopped))
+    }
+}
+
+fn spawn_thread(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+    spawned.map(drop).map_err(|e| Error::new(ErrorKind::Prepare, e))
+}

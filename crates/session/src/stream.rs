@@ -1,0 +1,236 @@
+//! One trace ring being read: a thread that takes buffers, decodes them and gives them back.
+//!
+//! The engine waits when all buffers are full, so a reader never stops before the ring ends: after damage it goes on taking
+//! buffers without looking at them, and says so in the totals.
+
+use crate::hub::Hub;
+use crate::launch::Traces;
+use crate::run::TraceTotals;
+use crate::running::Event;
+use model::wire::BlockDef;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use trace::checksum::Checksum;
+use trace::consume::Consumer;
+use trace::decode::Decoder;
+use trace::event::Sink;
+
+/// How long a reader waits before it looks again whether its ring has been abandoned.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// A ring that is being read.
+pub(crate) struct Stream {
+    inbox: Arc<Inbox>,
+    reader: JoinHandle<()>,
+}
+
+/// What the hub tells a reader.
+#[derive(Default)]
+struct Inbox {
+    definitions: Mutex<Vec<BlockDef>>,
+    /// Nothing more will be written: the process or the image is gone.
+    ended: AtomicBool,
+}
+
+impl Stream {
+    /// Starts reading; `known` are the definitions that came before the ring.
+    pub fn open(
+        pid: u32,
+        fd: OwnedFd,
+        known: Vec<BlockDef>,
+        traces: &mut Traces,
+        hub: &Arc<Hub>,
+        events: Sender<Event>,
+    ) -> io::Result<Stream> {
+        let ring = RingReader::open(fd)?;
+        let inbox = Arc::new(Inbox { definitions: Mutex::new(known), ended: AtomicBool::new(false) });
+        let decoding = match traces {
+            Traces::Totals => Decoding::Fast(Box::default()),
+            Traces::Events(make) => Decoding::Events(Box::new((Decoder::new(), Checksum::default(), make(pid)))),
+        };
+        let totals = TraceTotals { pid, ..TraceTotals::default() };
+        let (hub, theirs) = (hub.clone(), inbox.clone());
+        let reader = std::thread::Builder::new().name("clew-trace".into()).spawn(move || {
+            let totals = Reader { ring, inbox: theirs, decoding, totals, hub }.read();
+            // Nobody listens when the session was dropped.
+            let _ = events.send(Event::Trace(totals));
+        })?;
+        Ok(Stream { inbox, reader })
+    }
+
+    /// Definitions of blocks that later buffers may use.
+    pub fn define(&self, definitions: &[BlockDef]) {
+        self.inbox.lock().extend_from_slice(definitions);
+    }
+
+    /// Nothing more will be written.
+    pub fn end(&self) {
+        self.inbox.ended.store(true, Ordering::Release);
+    }
+
+    /// Ends it and waits until everything that was handed over has been read.
+    pub fn finish(self) {
+        self.end();
+        // A panic in the reader was turned into damage already.
+        let _ = self.reader.join();
+    }
+}
+
+impl Inbox {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<BlockDef>> {
+        self.definitions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Reader {
+    ring: RingReader,
+    inbox: Arc<Inbox>,
+    decoding: Decoding,
+    totals: TraceTotals,
+    hub: Arc<Hub>,
+}
+
+impl Reader {
+    fn read(mut self) -> TraceTotals {
+        loop {
+            // Looked at before the ring is, so that whatever was handed over before the end is still found.
+            let ended = self.inbox.ended.load(Ordering::Acquire);
+            match self.ring.next(if ended { Duration::ZERO } else { PATIENCE }) {
+                Ok(Next::Buffer(bytes)) => {
+                    // The definitions were sent before the buffer was handed over, so they have arrived.
+                    self.hub.drain();
+                    let definitions = std::mem::take(&mut *self.inbox.lock());
+                    self.totals.bytes += bytes.len() as u64;
+                    self.totals.buffers += 1;
+                    if self.totals.damage.is_none() {
+                        self.totals.damage = decode(&mut self.decoding, &definitions, bytes);
+                    }
+                }
+                Ok(Next::Nothing) if ended => break,
+                Ok(Next::Nothing) => {}
+                Ok(Next::Closed) => break,
+                Err(error) => {
+                    self.totals.damage.get_or_insert(error.to_string());
+                    break;
+                }
+            }
+        }
+        let checksum = self.decoding.checksum();
+        self.totals.instructions = checksum.instructions;
+        self.totals.accesses = checksum.accesses;
+        self.totals.checksum = checksum.digest();
+        self.totals
+    }
+}
+
+/// Decodes one buffer; gives what is wrong, if anything.
+fn decode(decoding: &mut Decoding, definitions: &[BlockDef], bytes: &[u8]) -> Option<String> {
+    // Should a decoder be wrong, the guest must still get its buffers back.
+    let decoded = catch_unwind(AssertUnwindSafe(|| decoding.buffer(definitions, bytes)));
+    match decoded {
+        Ok(Ok(())) => None,
+        Ok(Err(damage)) => Some(damage),
+        Err(_) => Some("the decoder failed".to_owned()),
+    }
+}
+
+enum Decoding {
+    Fast(Box<Consumer>),
+    Events(Box<(Decoder, Checksum, Box<dyn Sink + Send>)>),
+}
+
+impl Decoding {
+    fn buffer(&mut self, definitions: &[BlockDef], bytes: &[u8]) -> Result<(), String> {
+        match self {
+            Decoding::Fast(consumer) => {
+                for def in definitions {
+                    consumer.block(def).map_err(|e| e.to_string())?;
+                }
+                consumer.buffer(bytes, |_| {}).map_err(|e| e.to_string())
+            }
+            Decoding::Events(parts) => {
+                let (decoder, checksum, sink) = &mut **parts;
+                for def in definitions {
+                    decoder.block(def).map_err(|e| e.to_string())?;
+                }
+                let mut both = |event: &trace::event::Event| {
+                    checksum.event(event);
+                    sink.event(event);
+                };
+                decoder.buffer(bytes, &mut both).map_err(|e| e.to_string())
+            }
+        }
+    }
+
+    fn checksum(&self) -> Checksum {
+        match self {
+            Decoding::Fast(consumer) => consumer.checksum(),
+            Decoding::Events(parts) => parts.1,
+        }
+    }
+}
+
+/// Interim reader of a ring by reading and writing its file; the mapped one of `trace` takes its place.
+struct RingReader {
+    file: OwnedFd,
+    buffers: u32,
+    size: u32,
+    consumed: u32,
+    pending: bool,
+    buffer: Vec<u8>,
+}
+
+enum Next<'a> {
+    Buffer(&'a [u8]),
+    Nothing,
+    Closed,
+}
+
+impl RingReader {
+    fn open(file: OwnedFd) -> io::Result<RingReader> {
+        let mut ring = RingReader { file, buffers: 0, size: 0, consumed: 0, pending: false, buffer: Vec::new() };
+        ring.buffers = ring.word(trace::format::AT_BUFFERS)?.max(1);
+        ring.size = ring.word(trace::format::AT_SIZE)?;
+        Ok(ring)
+    }
+
+    fn word(&self, at: usize) -> io::Result<u32> {
+        let mut bytes = [0; 4];
+        rustix::io::pread(&self.file, &mut bytes, at as u64)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    fn next(&mut self, patience: Duration) -> io::Result<Next<'_>> {
+        if std::mem::take(&mut self.pending) {
+            self.consumed = self.consumed.wrapping_add(1);
+            rustix::io::pwrite(&self.file, &self.consumed.to_le_bytes(), trace::format::AT_CONSUMED as u64)?;
+        }
+        let until = std::time::Instant::now() + patience;
+        loop {
+            let closed = self.word(trace::format::AT_CLOSED)? != 0;
+            if self.word(trace::format::AT_PRODUCED)? != self.consumed {
+                break;
+            }
+            if closed {
+                return Ok(Next::Closed);
+            }
+            if std::time::Instant::now() >= until {
+                return Ok(Next::Nothing);
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        let index = self.consumed % self.buffers;
+        let used = self.word(trace::format::AT_USED + 4 * index as usize)?.min(self.size);
+        self.buffer.resize(used as usize, 0);
+        let at = trace::format::buffer_offset(index, self.size) as u64;
+        let n = rustix::io::pread(&self.file, &mut self.buffer, at)?;
+        self.pending = true;
+        Ok(Next::Buffer(&self.buffer[..n]))
+    }
+}

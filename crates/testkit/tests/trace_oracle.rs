@@ -1,0 +1,83 @@
+//! The trace is right: what the host decodes from a traced run is what the CPU does natively, instruction by instruction
+//! and byte by byte, except for the constants by which mappings lie elsewhere (see `testkit::compare`).
+
+use model::Cpu;
+use model::wire::{Action, Config, Probe, Site};
+use std::time::Duration;
+use testkit::compare::{Covered, Decoded, compare};
+use testkit::compile::guest;
+use testkit::elf::Program;
+use testkit::under_clew::UnderClew;
+use testkit::{Shown, oracle, sample};
+
+/// Cheap and telling ones at the even places, which the sample takes.
+const GUESTS: [&str; 18] = [
+    "signals.c",
+    "recursion.c",
+    "strings.c",
+    "varargs.c",
+    "selfmod.c",
+    "indirect.c",
+    "jit.c",
+    "exceptions.cpp",
+    "vectors.c",
+    "sorts.c",
+    "jumps.c",
+    "machine.c",
+    "threads.c",
+    "calc.c",
+    "odd.c",
+    "vectors512.c",
+    "x87.c",
+    "inlined.c",
+];
+const SAMPLE: usize = 9;
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Compares one guest; nothing if this CPU cannot run it.
+fn check(name: &str, cpu: Cpu) -> Option<Result<Covered, String>> {
+    let guest = guest(&format!("oracle/{name}"))?;
+    let at_entry = Site::Executable(Program::read(&guest.program).entry);
+    let probes = vec![Probe { site: at_entry, instance: 1, action: Action::Report }];
+    let (run, events) = UnderClew::trace(&guest.program, &[], Config { cpu, probes, ..Config::default() }, LIMIT);
+    let shown = match run.shown {
+        Ok(shown) => shown,
+        Err(why) => return Some(Err(why)),
+    };
+    const RSP: usize = 4;
+    let rsp = run.run.hits().next().map_or(0, |(_, _, _, registers)| registers.gpr[RSP]);
+    let native = oracle::trace_aligned::<&str>(&guest.program, &[], rsp);
+    let expected = Shown { stdout: native.stdout.clone(), end: native.end };
+    // The trace first: where it goes wrong tells why the output does.
+    let result = compare(&native, &Decoded::new(&events));
+    let same = || if shown == expected { Ok(()) } else { Err(format!("expected {expected:?}, got {shown:?}")) };
+    let troubles = run.run.troubles.iter().chain(run.run.traces.iter().filter_map(|t| t.damage.as_ref()));
+    let troubles: Vec<_> = troubles.cloned().collect();
+    let fine = || if troubles.is_empty() { Ok(()) } else { Err(troubles.join("; ")) };
+    Some(fine().and(result).and_then(|covered| same().map(|()| covered)))
+}
+
+#[test]
+fn decoded_streams_equal_the_stepped_ones() {
+    let chosen = sample::indices(GUESTS.len(), SAMPLE);
+    let (mut wrong, mut done) = (Vec::new(), 0);
+    for &index in &chosen {
+        let name = GUESTS[index];
+        // Both CPUs that a guest may be shown, in turn: its own code must not care.
+        let cpu = if index % 4 < 2 { Cpu::V2 } else { Cpu::Native };
+        match check(name, cpu) {
+            None => println!("{name}: not on this CPU"),
+            Some(Ok(c)) => {
+                done += 1;
+                let (threads, insns, accesses) = (c.threads, c.instructions, c.accesses);
+                println!(
+                    "{name}: {threads} threads, {insns} instructions, {accesses} accesses, {} signals equal",
+                    c.signals
+                );
+            }
+            Some(Err(why)) => wrong.push(format!("{name} ({cpu:?}): {why}")),
+        }
+    }
+    println!("{done} of {} guests compared and equal, {} wrong", GUESTS.len(), wrong.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

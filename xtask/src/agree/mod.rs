@@ -1,0 +1,246 @@
+//! Agreement: every case behaves under `clew run` as it does natively (Show 1 and 9 of the engine's acceptance).
+//!
+//! A case runs natively twice and once per mode, each time in a fresh directory of the same name, and streams, end and
+//! files are compared. Guarantees: a pass means byte equality with a native run that was stable. May miss: what no case
+//! does, and differences that show only sometimes.
+
+pub mod cases;
+pub mod compare;
+pub mod inputs;
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use crate::{
+    args::Args,
+    confine::Confinement,
+    exec::{self, Job},
+    guests::{Stage, clew_binary, has_program, source_dir},
+    random::Random,
+    tally::Tally,
+};
+use cases::Case;
+use compare::{Observed, difference, finished, snapshot};
+
+const NATIVE_LIMIT: Duration = Duration::from_secs(60);
+/// Generous: a busy machine and mode trace together make a short program slow.
+const CLEW_LIMIT: u64 = 240;
+/// Seed of the sample that `check` takes.
+pub const SAMPLE_SEED: u64 = 2;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub clew: Option<String>,
+    pub modes: Vec<String>,
+    pub sample: Option<usize>,
+    pub seed: u64,
+    pub only: Option<String>,
+    pub confinement: Confinement,
+    pub jobs: usize,
+    pub keep: bool,
+    /// Time limit of a run under Clew.
+    pub limit: Duration,
+    /// Only make sure that the cases are stable natively.
+    pub native_only: bool,
+}
+
+impl Default for Request {
+    fn default() -> Request {
+        Request {
+            clew: None,
+            modes: ["none", "count", "trace"].map(str::to_owned).to_vec(),
+            sample: None,
+            seed: SAMPLE_SEED,
+            only: None,
+            confinement: Confinement::default(),
+            jobs: thread::available_parallelism().map_or(1, usize::from),
+            keep: false,
+            limit: Duration::from_secs(CLEW_LIMIT),
+            native_only: false,
+        }
+    }
+}
+
+impl Request {
+    pub fn from_args(args: &mut Args) -> Result<Request, String> {
+        let mut request = Request { clew: args.value("--clew")?, only: args.value("--only")?, ..Request::default() };
+        if let Some(modes) = args.value("--mode")? {
+            request.modes = modes.split(',').map(str::to_owned).collect();
+        }
+        if let Some(mode) = request.modes.iter().find(|m| !["none", "tick", "count", "trace"].contains(&m.as_str())) {
+            return Err(format!("unknown mode `{mode}`"));
+        }
+        request.sample = args.number("--sample")?.map(|n| n as usize);
+        request.seed = args.number("--seed")?.unwrap_or(SAMPLE_SEED);
+        request.jobs = args.number("--jobs")?.map_or(request.jobs, |n| (n as usize).max(1));
+        request.keep = args.flag("--keep");
+        request.limit = args.number("--limit")?.map_or(request.limit, Duration::from_secs);
+        request.native_only = args.flag("--native-only");
+        request.confinement.user = args.flag("--as-user");
+        if args.flag("--confined") {
+            request.confinement = Confinement { user: true, filter: true, mounts: true };
+        }
+        Ok(request)
+    }
+
+    fn suite_name(&self) -> &'static str {
+        match self.confinement {
+            Confinement { mounts: false, filter: false, user: false } => "agree",
+            Confinement { mounts: false, filter: false, user: true } => "agree as an ordinary user",
+            _ => "agree confined",
+        }
+    }
+}
+
+/// Runs the requested cases.
+pub fn agree(request: &Request) -> Result<Tally, String> {
+    let mut tally = Tally::new(request.suite_name());
+    let clew = if request.native_only { PathBuf::from("/bin/true") } else { clew_binary(request.clew.clone())? };
+    let mut stage = Stage::new("agree", &clew)?;
+    if request.keep {
+        stage.scratch.keep();
+        println!("{}: files stay in {}", tally.name, stage.scratch.path().display());
+    }
+    let mut notes = stage.missing.clone();
+    let confinement = request.confinement.permitted(&mut notes);
+    confinement.verify(&stage)?;
+    let chosen = choose(request, &mut notes)?;
+    notes.into_iter().for_each(|note| tally.note(note));
+
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(&mut tally);
+    let runner = Runner { stage: &stage, confinement, limit: request.limit };
+    thread::scope(|scope| {
+        for _ in 0..request.jobs.min(chosen.len()) {
+            scope.spawn(|| {
+                while let Some(case) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let outcomes = runner.case(case, request);
+                    let mut tally = results.lock().unwrap_or_else(|e| e.into_inner());
+                    for (mode, result) in outcomes {
+                        tally.count(&format!("{} ({mode})", case.name), result);
+                    }
+                }
+            });
+        }
+    });
+    Ok(tally)
+}
+
+/// The cases to run, less those whose programs are missing.
+fn choose(request: &Request, notes: &mut Vec<String>) -> Result<Vec<Case>, String> {
+    let mut chosen = Vec::new();
+    for case in cases::read_folder(&source_dir().join("cases"))? {
+        if request.only.as_ref().is_some_and(|pattern| !case.name.contains(pattern.as_str())) {
+            continue;
+        }
+        if (request.confinement.filter || request.confinement.mounts) && !case.confined {
+            notes.push(format!("{} is not run confined (its comment says why)", case.name));
+            continue;
+        }
+        match case.needs.iter().find(|program| !has_program(program)) {
+            Some(program) => notes.push(format!("{} is not run: {program} is not installed", case.name)),
+            None => chosen.push(case),
+        }
+    }
+    if chosen.is_empty() {
+        return Err("no case matches".to_owned());
+    }
+    if let Some(n) = request.sample {
+        chosen = Random::new(request.seed).sample(chosen, n);
+    }
+    Ok(chosen)
+}
+
+struct Runner<'a> {
+    stage: &'a Stage,
+    confinement: Confinement,
+    limit: Duration,
+}
+
+impl Runner<'_> {
+    /// Results of one case, per mode.
+    fn case(&self, case: &Case, request: &Request) -> Vec<(String, Result<(), String>)> {
+        let native = match self.native(case) {
+            Ok(native) => native,
+            Err(why) => return vec![("native".to_owned(), Err(why))],
+        };
+        if request.native_only {
+            return vec![("native".to_owned(), Ok(()))];
+        }
+        let modes = request.modes.iter().filter(|m| case.modes.is_empty() || case.modes.contains(m));
+        modes
+            .map(|mode| {
+                let result = self.run(case, Some(mode)).map_err(|e| e.to_string());
+                let result = result.and_then(|got| match difference(&native, &got, &case.normalise) {
+                    Some(text) => Err(text),
+                    None => Ok(()),
+                });
+                (mode.clone(), result)
+            })
+            .collect()
+    }
+
+    /// The native result, if two runs agree on it.
+    fn native(&self, case: &Case) -> Result<Observed, String> {
+        let first = self.run(case, None).map_err(|e| e.to_string())?;
+        if !finished(&first.outcome) {
+            return Err(format!("unstable natively: {}", first.outcome.end));
+        }
+        let second = self.run(case, None).map_err(|e| e.to_string())?;
+        match difference(&first, &second, &case.normalise) {
+            Some(text) => Err(format!("unstable natively: {text}")),
+            None if !first.outcome.strays.is_empty() => {
+                Err(format!("leaves running: {}", first.outcome.strays.join(", ")))
+            }
+            None => Ok(first),
+        }
+    }
+
+    fn run(&self, case: &Case, mode: Option<&str>) -> io::Result<Observed> {
+        let name = case.name.replace('/', "-");
+        let folder = self.stage.fresh(&name)?;
+        let dir = folder.join("w");
+        for file in &case.files {
+            fs::write(dir.join(&file.name), &file.text)?;
+            let mode = if file.executable { 0o755 } else { 0o644 };
+            fs::set_permissions(dir.join(&file.name), fs::Permissions::from_mode(mode))?;
+        }
+        self.confinement.give(&folder);
+        let outcome = exec::run(&Job {
+            argv: self.command_line(case, mode, &folder),
+            env: self.stage.environment(&folder),
+            stdin: case.stdin.as_ref().map(|name| dir.join(name)),
+            capture: self.stage.captures(&name),
+            limit: if mode.is_some() { self.limit } else { NATIVE_LIMIT },
+            dir: dir.clone(),
+        })?;
+        let files = snapshot(&dir)?;
+        Ok(Observed { outcome, files })
+    }
+
+    fn command_line(&self, case: &Case, mode: Option<&str>, folder: &Path) -> Vec<OsString> {
+        let mut words = self.confinement.prefix(folder, &self.stage.bin());
+        words.extend(case.under.iter().map(Into::into));
+        if let Some(mode) = mode {
+            words.push(self.stage.clew.clone().into());
+            words.extend(["run", "--quiet", "--mode", mode].map(Into::into));
+            if case.native_cpu {
+                words.extend(["--cpu", "native"].map(Into::into));
+            }
+            words.push("--".into());
+        }
+        words.extend(case.argv.iter().map(Into::into));
+        words
+    }
+}

@@ -1,0 +1,45 @@
+//! Isolation: wild loads and stores of a guest behave as natively (Show 7 of the engine's acceptance).
+//!
+//! The guest `isolation.c` touches more than 10,000 addresses of ten classes and prints per class how often the outcome
+//! was not what its own memory map says. Natively that is never; under Clew it must be never too, in every mode.
+
+use std::time::Duration;
+
+use crate::{
+    exec::End,
+    guests::{Stage, clew_binary},
+    tally::Tally,
+};
+
+pub fn isolation(clew: Option<String>, modes: &[&str]) -> Result<Tally, String> {
+    let mut tally = Tally::new("isolation");
+    let stage = Stage::new("isolation", &clew_binary(clew)?)?;
+    let native = stage.run("isolation", &["isolation"], Duration::from_secs(60))?;
+    if native.end != End::Exit(0) {
+        return Err(format!("the guest itself fails natively: {}", native.end));
+    }
+    let clew = stage.clew.display().to_string();
+    for mode in modes {
+        let got = stage.run(
+            "isolation",
+            &[&clew, "run", "--quiet", "--mode", mode, "--", "isolation"],
+            Duration::from_secs(120),
+        )?;
+        let text = String::from_utf8_lossy(&got.stdout).into_owned();
+        for expected in String::from_utf8_lossy(&native.stdout).lines().skip(1) {
+            let class = expected.split(':').next().unwrap_or_default();
+            let line = text.lines().find(|line| line.starts_with(class));
+            let result = match line {
+                Some(line) if line == expected => Ok(()),
+                Some(line) => Err(format!("`{line}`; {}", first_line(&got.stderr))),
+                None => Err(format!("no result: {} {}", got.end, first_line(&got.stderr))),
+            };
+            tally.count(&format!("{class} ({mode})"), result);
+        }
+    }
+    Ok(tally)
+}
+
+fn first_line(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).lines().next().unwrap_or_default().to_owned()
+}
