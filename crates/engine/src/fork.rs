@@ -135,7 +135,6 @@ impl Engine {
     pub fn reset_totals(&mut self) {
         self.harvest_counts();
         self.coverage.clear();
-        self.stats = model::wire::Stats::default();
-        self.stats.threads = 1;
+        *self.stats = model::wire::Stats { threads: 1, ..Default::default() };
     }
 }

@@ -7,11 +7,19 @@
 use crate::sys;
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use model::layout::ENGINE_HEAP;
 
 const CLASSES: usize = 160;
 /// Memory is taken from the kernel in pieces of this size.
 const GROW: u64 = 1 << 20;
+
+static MAPPED_END: AtomicU64 = AtomicU64::new(0);
+
+/// End of the memory the heap has taken so far.
+pub fn mapped_end() -> u64 {
+    MAPPED_END.load(Relaxed)
+}
 
 /// See the module's text.
 pub struct Heap {
@@ -82,6 +90,7 @@ unsafe impl GlobalAlloc for Heap {
                 sys::populate(s.mapped, more.min(GROW));
             }
             s.mapped += more;
+            MAPPED_END.store(s.mapped, Relaxed);
         }
         s.next = end;
         p as *mut u8

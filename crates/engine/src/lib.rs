@@ -33,3 +33,4 @@ pub mod syscalls;
 pub mod threads;
 pub mod tracer;
 pub mod translate;
+pub mod vault;

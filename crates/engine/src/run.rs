@@ -61,6 +61,7 @@ pub fn run(t: &mut Thread) -> ! {
             }
         }
         e.stats.exits += 1;
+        crate::vault::before_guest();
         // SAFETY: the target is the entry of a valid translation of the gate's pc.
         unsafe { gate::enter() };
         via = leave(e, t, g);

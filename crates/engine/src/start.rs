@@ -123,8 +123,10 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
         hidden,
         probes: Probes::default(),
         tracer: Tracer::new(config.sink),
-        stats: Stats { threads: 1, ..Stats::default() },
-        clock: Clock::seeded(config.seed.unwrap_or(1)),
+        // SAFETY: the page is mapped; each offset is used here only.
+        stats: unsafe { state::in_shared_page(3072, Stats { threads: 1, ..Stats::default() }) },
+        // SAFETY: likewise.
+        clock: unsafe { state::in_shared_page(2560, Clock::seeded(config.seed.unwrap_or(1))) },
         stopped: None,
         count_correction: 0,
         exe,
@@ -155,6 +157,7 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
     g.gpr[4] = loaded.sp;
     g.pc = loaded.entry;
     apply_mask(t);
+    crate::vault::begin();
     crate::run::run(t)
 }
 

@@ -30,8 +30,9 @@ pub struct Engine {
     pub hidden: HiddenFds,
     pub probes: Probes,
     pub tracer: Tracer,
-    pub stats: Stats,
-    pub clock: Clock,
+    /// These two change at every call of the guest and live in the shared page, outside the vault.
+    pub stats: &'static mut Stats,
+    pub clock: &'static mut Clock,
     /// Where a handler stopped the guest, when that was inside a block.
     pub stopped: Option<Place>,
     /// Instructions executed that block counters do not show (mode count).
@@ -107,6 +108,19 @@ impl Clock {
     }
 }
 
+/// A value in the shared page, which is never write-protected.
+///
+/// # Safety
+/// The offset must be used for one value only, once, after the page has been mapped.
+pub unsafe fn in_shared_page<T>(offset: u64, value: T) -> &'static mut T {
+    let at = (model::layout::SHARED + offset) as *mut T;
+    // SAFETY: by the caller; the page is zeroed, aligned and large enough for what is put there.
+    unsafe {
+        at.write(value);
+        &mut *at
+    }
+}
+
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Makes `e` the engine of this process.
@@ -146,7 +160,7 @@ impl Engine {
         self.stats.schedule = s.digest.load(Relaxed);
         self.stats.switches = s.switches.load(Relaxed);
         if self.config.stats {
-            self.control.send(self.pid, Report::Stats(self.stats));
+            self.control.send(self.pid, Report::Stats(*self.stats));
         }
         let (pid, control) = (self.pid, self.control);
         let counts = core::mem::take(&mut self.coverage);

@@ -37,11 +37,7 @@ fn main() -> ExitCode {
 }
 
 /// Decodes one section and keeps the forms that are new.
-fn collect(
-    section: &[u8],
-    seen: &mut HashSet<(key::Key, u8)>,
-    forms: &mut BTreeMap<u16, Vec<(String, Code)>>,
-) {
+fn collect(section: &[u8], seen: &mut HashSet<(key::Key, u8)>, forms: &mut BTreeMap<u16, Vec<(String, Code)>>) {
     let mut decoder = Decoder::with_ip(64, section, 0x1000, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
     while decoder.can_decode() {

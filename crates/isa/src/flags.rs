@@ -209,17 +209,8 @@ fn is_shift_by_cl(instruction: &Instruction) -> bool {
 
 /// iced numbers the flags in its own way.
 fn from_iced(bits: u32) -> Flags {
-    const ORDER: [Flags; 9] = [
-        Flags::OF,
-        Flags::SF,
-        Flags::ZF,
-        Flags::AF,
-        Flags::CF,
-        Flags::PF,
-        Flags::DF,
-        Flags::IF,
-        Flags::AC,
-    ];
+    const ORDER: [Flags; 9] =
+        [Flags::OF, Flags::SF, Flags::ZF, Flags::AF, Flags::CF, Flags::PF, Flags::DF, Flags::IF, Flags::AC];
     const _: () = assert!(RflagsBits::OF == 1 && RflagsBits::DF == 1 << 6 && RflagsBits::AC == 1 << 8);
     let mut set = Flags::NONE;
     let mut rest = bits & 0x1FF;

@@ -1,7 +1,17 @@
 //! What one x86-64 instruction reads, writes and touches: the single table of this in the project.
 //!
 //! [`Isa::effects`] gives everything, by bytes of registers and by exact shapes of memory accesses; [`Isa::summary`]
-//! gives the few sets that a translator needs, fast. Both cover 64-bit mode only.
+//! gives the few sets that a translator needs, fast. Both cover 64-bit mode only and expect instructions decoded with
+//! iced's default options.
+//!
+//! The base is iced-x86's instruction information. Each module adds or corrects one concern: `general` and `vector` the
+//! bytes of registers, `flags`, `shapes` memory, `x87`, `mxcsr`, `system`; `summary` is the fast path.
+//!
+//! Guarantee: nothing is read or written that is not declared. The test `cpu` executes every instruction form that the
+//! processor has from random states and checks both directions. Declared *writes* and memory accesses are exact;
+//! declared *reads* may be more than matters in a given execution (an immediate mask, a shuffle).
+//!
+//! What it leaves out: effects of faults; the shadow stack of `call` and `ret`; microarchitectural state.
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
@@ -21,11 +31,16 @@ mod x87;
 pub use effects::{Access, Effects, Kind, Summary, System, Top, X87};
 pub use flags::Flags;
 pub use memory::{LaneMask, MemAccess, MemSize, Segment, Shape, StringReg};
-pub use registers::*;
-use registers::access_bits;
-use summary::Table;
+pub use registers::{
+    ByteRange, Gpr, GprMask, R11, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, Reg, RegAccess, gpr, locate,
+};
+
+#[cfg(test)]
+mod tests;
 
 use iced_x86::{Instruction, InstructionInfoFactory};
+use registers::access_bits;
+use summary::Table;
 
 /// Answers questions about instructions. It holds buffers that are reused, so keep one.
 pub struct Isa {
@@ -64,7 +79,9 @@ impl Isa {
         summary
     }
 
-    /// Everything about the instruction.
+    /// Everything about the instruction, into `out`, whose buffers are reused.
+    ///
+    /// The order of registers and memory accesses has no meaning.
     pub fn effects(&mut self, instruction: &Instruction, out: &mut Effects) {
         out.clear();
         let info = self.factory.info(instruction);

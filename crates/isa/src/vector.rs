@@ -47,6 +47,13 @@ pub(crate) fn registers(
     mem: &[MemAccess],
     out: &mut Vec<RegAccess>,
 ) {
+    if instruction.mnemonic() == Mnemonic::Vzeroupper {
+        out.clear();
+        for n in 0..16 {
+            push(out, n, Operand { register: Some(n), read: 0, write: span(16, 64) });
+        }
+        return;
+    }
     if has_implicit_registers(instruction.mnemonic()) {
         return;
     }
@@ -97,7 +104,6 @@ fn has_implicit_registers(mnemonic: Mnemonic) -> bool {
             | M::Pcmpestrm64
             | M::Vpcmpestrm64
             | M::Vzeroall
-            | M::Vzeroupper
             | M::Loadiwkey
             | M::Encodekey128
             | M::Encodekey256
@@ -141,8 +147,8 @@ fn index_registers(instruction: &Instruction, mem: &[MemAccess], out: &mut Vec<R
     // A gather prefetch touches no memory, but computes addresses all the same.
     let mut index = (instruction.memory_index().number() as u8, instruction.memory_index().size() as u8);
     for access in mem {
-        if let Shape::Gather { index_vec, index_elem, lanes, .. } | Shape::Scatter { index_vec, index_elem, lanes, .. } =
-            access.shape
+        if let Shape::Gather { index_vec, index_elem, lanes, .. }
+        | Shape::Scatter { index_vec, index_elem, lanes, .. } = access.shape
         {
             index = (index_vec, lanes * index_elem);
         }
@@ -160,18 +166,14 @@ fn narrow_source(instruction: &Instruction, operands: &mut [Operand]) {
     };
     let Some(last) = (1..operands.len()).rev().find(|n| !is_immediate(n)) else { return };
     // Here the memory form is that of the destination, or selects by the immediate, or is one element of a gather.
+    let mnemonic = instruction.mnemonic();
     let other_meaning = instruction.is_vsib()
-        || matches!(
-            instruction.mnemonic(),
-            M::Insertps | M::Vinsertps | M::Extractps | M::Vextractps | M::Vcvtps2ph | M::Movhps | M::Movhpd
-        )
-        || matches!(
-            instruction.mnemonic(),
-            M::Vmovhps | M::Vmovhpd | M::Pextrb | M::Pextrw | M::Pextrd | M::Pextrq | M::Vpextrb | M::Vpextrw
-        )
-        || matches!(instruction.mnemonic(), M::Vpextrd | M::Vpextrq)
-        || is_extract(instruction.mnemonic())
-        || is_down_conversion(instruction.mnemonic());
+        || matches!(mnemonic, M::Insertps | M::Vinsertps | M::Extractps | M::Vextractps | M::Vcvtps2ph)
+        || matches!(mnemonic, M::Movhps | M::Movhpd | M::Vmovhps | M::Vmovhpd)
+        || matches!(mnemonic, M::Pextrb | M::Pextrw | M::Pextrd | M::Pextrq)
+        || matches!(mnemonic, M::Vpextrb | M::Vpextrw | M::Vpextrd | M::Vpextrq)
+        || is_extract(mnemonic)
+        || is_down_conversion(mnemonic);
     if size != 0 && !other_meaning {
         operands[last].read &= low(size);
     }
@@ -198,16 +200,9 @@ fn is_extract(mnemonic: Mnemonic) -> bool {
 /// `vpmov*` to narrower elements: the memory operand is the destination.
 fn is_down_conversion(mnemonic: Mnemonic) -> bool {
     use Mnemonic as M;
-    matches!(
-        mnemonic,
-        M::Vpmovwb | M::Vpmovdb | M::Vpmovdw | M::Vpmovqb | M::Vpmovqw | M::Vpmovqd
-    ) || matches!(
-        mnemonic,
-        M::Vpmovswb | M::Vpmovsdb | M::Vpmovsdw | M::Vpmovsqb | M::Vpmovsqw | M::Vpmovsqd
-    ) || matches!(
-        mnemonic,
-        M::Vpmovuswb | M::Vpmovusdb | M::Vpmovusdw | M::Vpmovusqb | M::Vpmovusqw | M::Vpmovusqd
-    )
+    matches!(mnemonic, M::Vpmovwb | M::Vpmovdb | M::Vpmovdw | M::Vpmovqb | M::Vpmovqw | M::Vpmovqd)
+        || matches!(mnemonic, M::Vpmovswb | M::Vpmovsdb | M::Vpmovsdw | M::Vpmovsqb | M::Vpmovsqw | M::Vpmovsqd)
+        || matches!(mnemonic, M::Vpmovuswb | M::Vpmovusdb | M::Vpmovusdw | M::Vpmovusqb | M::Vpmovusqw | M::Vpmovusqd)
 }
 
 /// How an instruction treats destination and first source.
@@ -220,8 +215,6 @@ enum Rule {
     Compare(usize),
     /// `op0[..n] = f(op0[..n], op1[..n], op2[..n])`, the rest of op0 stays up to byte 16.
     Fused(usize),
-    /// Interleaving of the low or high halves of every 16 bytes.
-    Halves(Bytes),
     /// Reads these bytes of every source.
     Elements(Bytes),
     /// The element of this size that the immediate selects is replaced.
@@ -240,7 +233,7 @@ enum Rule {
 fn narrow(instruction: &Instruction, legacy: bool, operands: &mut [Operand; 5]) {
     let Some(rule) = rule(instruction) else { return };
     let count = instruction.op_count() as usize;
-    let immediate = usize::from(instruction.op_count() > 0 && has_immediate(instruction)) * instruction.immediate8() as usize;
+    let immediate = if has_immediate(instruction) { usize::from(instruction.immediate8()) } else { 0 };
     // The last operand that is no immediate is the source.
     let last = count - 1 - usize::from(has_immediate(instruction));
     let in_place = last == 1 && legacy;
@@ -263,12 +256,6 @@ fn narrow(instruction: &Instruction, legacy: bool, operands: &mut [Operand; 5]) 
             operands[0].read &= low(16);
             operands[1].read &= low(n);
             operands[2].read &= low(n);
-        }
-        Rule::Halves(set) => {
-            let first = if in_place { 0 } else { 1 };
-            for operand in &mut operands[first..=last] {
-                operand.read &= set;
-            }
         }
         Rule::Elements(set) => {
             let first = if in_place { 0 } else { 1 };
@@ -339,24 +326,24 @@ fn rule(instruction: &Instruction) -> Option<Rule> {
         M::Vcvtss2sh | M::Vcvtsd2sh | M::Vcvtsi2sh | M::Vcvtusi2sh => Rule::Unary(2),
         // The move between registers keeps the rest; the load clears it.
         M::Movss | M::Vmovss | M::Movsd | M::Vmovsd | M::Vmovsh if has_memory(instruction) => return None,
-        M::Movss | M::Vmovss => return Some(scalar_move(instruction, 4)),
-        M::Movsd | M::Vmovsd => return Some(scalar_move(instruction, 8)),
-        M::Vmovsh => return Some(scalar_move(instruction, 2)),
+        M::Movss | M::Vmovss => Rule::Unary(4),
+        M::Movsd | M::Vmovsd => Rule::Unary(8),
+        M::Vmovsh => Rule::Unary(2),
         M::Comiss | M::Ucomiss | M::Vcomiss | M::Vucomiss => Rule::Compare(4),
         M::Comisd | M::Ucomisd | M::Vcomisd | M::Vucomisd => Rule::Compare(8),
         M::Vcomish | M::Vucomish => Rule::Compare(2),
-        mnemonic if is_fused(mnemonic).is_some() => Rule::Fused(is_fused(mnemonic)?),
+
         M::Punpcklbw | M::Punpcklwd | M::Punpckldq | M::Punpcklqdq | M::Unpcklps | M::Unpcklpd => {
-            Rule::Halves(LOW_HALVES)
+            Rule::Elements(LOW_HALVES)
         }
         M::Vpunpcklbw | M::Vpunpcklwd | M::Vpunpckldq | M::Vpunpcklqdq | M::Vunpcklps | M::Vunpcklpd => {
-            Rule::Halves(LOW_HALVES)
+            Rule::Elements(LOW_HALVES)
         }
         M::Punpckhbw | M::Punpckhwd | M::Punpckhdq | M::Punpckhqdq | M::Unpckhps | M::Unpckhpd => {
-            Rule::Halves(!LOW_HALVES)
+            Rule::Elements(!LOW_HALVES)
         }
         M::Vpunpckhbw | M::Vpunpckhwd | M::Vpunpckhdq | M::Vpunpckhqdq | M::Vunpckhps | M::Vunpckhpd => {
-            Rule::Halves(!LOW_HALVES)
+            Rule::Elements(!LOW_HALVES)
         }
         M::Pmuludq | M::Pmuldq | M::Vpmuludq | M::Vpmuldq => Rule::Elements(EVEN_DWORDS),
         M::Movsldup | M::Vmovsldup => Rule::Elements(EVEN_DWORDS),
@@ -389,7 +376,7 @@ fn rule(instruction: &Instruction) -> Option<Rule> {
         {
             Rule::Count
         }
-        _ => return scalar_vector(instruction.mnemonic()),
+        mnemonic => return scalar_vector(mnemonic).or(fused_element(mnemonic).map(Rule::Fused)),
     })
 }
 
@@ -408,18 +395,13 @@ fn scalar_vector(mnemonic: Mnemonic) -> Option<Rule> {
     })
 }
 
-/// `movss` and its like between registers.
-fn scalar_move(_instruction: &Instruction, n: usize) -> Rule {
-    Rule::Unary(n)
-}
-
 fn has_memory(instruction: &Instruction) -> bool {
     (0..instruction.op_count()).any(|n| instruction.op_kind(n) == OpKind::Memory)
 }
 
 /// Element size of a scalar fused multiply-add.
 #[rustfmt::skip]
-fn is_fused(mnemonic: Mnemonic) -> Option<usize> {
+fn fused_element(mnemonic: Mnemonic) -> Option<usize> {
     use Mnemonic as M;
     match mnemonic {
         M::Vfmadd132ss | M::Vfmadd213ss | M::Vfmadd231ss | M::Vfmsub132ss | M::Vfmsub213ss | M::Vfmsub231ss

@@ -171,107 +171,31 @@ fn operand(instruction: &Instruction, n: u32) -> u8 {
     }
 }
 
+/// What an instruction on stack registers does: up to two registers (number, access, conditional), codes and TOP.
+struct Data {
+    regs: [(u8, Access, bool); 2],
+    codes: Codes,
+    top: Top,
+}
+
+/// No register.
+const NO_REGISTER: (u8, Access, bool) = (0, Access::NONE, false);
+
+fn one(n: u8, access: Access, codes: Codes, top: Top) -> Option<Data> {
+    Some(Data { regs: [(n, access, false), NO_REGISTER], codes, top })
+}
+
+fn two(first: (u8, Access), second: (u8, Access), codes: Codes, top: Top) -> Option<Data> {
+    Some(Data { regs: [(first.0, first.1, false), (second.0, second.1, false)], codes, top })
+}
+
 /// Instructions on stack registers. False if `instruction` is none of them.
 fn data(instruction: &Instruction, out: &mut Effects) -> bool {
-    use Mnemonic as M;
-    let (first, second) = (operand(instruction, 0), operand(instruction, 1));
-    let mut regs: [(u8, Access, bool); 3] = [(0, Access::NONE, false); 3];
-    let (codes, top) = match instruction.mnemonic() {
-        M::Fld | M::Fild | M::Fbld => {
-            let is_register = instruction.op0_kind() == OpKind::Register;
-            regs[0] = (first, if is_register { Access::READ } else { Access::NONE }, false);
-            regs[1] = (7, Access::WRITE, false);
-            (Codes::Arithmetic, Top::Push)
-        }
-        M::Fld1 | M::Fldl2t | M::Fldl2e | M::Fldpi | M::Fldlg2 | M::Fldln2 | M::Fldz => {
-            regs[0] = (7, Access::WRITE, false);
-            (Codes::Arithmetic, Top::Push)
-        }
-        M::Fst | M::Fstp | M::Fstpnce | M::Fist | M::Fistp | M::Fisttp | M::Fbstp => {
-            regs[0] = (0, Access::READ, false);
-            if instruction.op0_kind() == OpKind::Register {
-                // The undocumented alias `fstpnce` does not store an empty st(0).
-                regs[1] = (first, Access::WRITE, instruction.mnemonic() == M::Fstpnce);
-            }
-            (Codes::Arithmetic, pops(instruction))
-        }
-        M::Fadd | M::Fmul | M::Fsub | M::Fsubr | M::Fdiv | M::Fdivr | M::Faddp | M::Fmulp | M::Fsubp | M::Fsubrp
-        | M::Fdivp | M::Fdivrp => {
-            regs[0] = (first, Access::UPDATE, false);
-            regs[1] = (second, Access::READ, false);
-            (Codes::Arithmetic, pops(instruction))
-        }
-        M::Fiadd | M::Fimul | M::Fisub | M::Fisubr | M::Fidiv | M::Fidivr | M::Fabs | M::Fchs | M::Fsqrt
-        | M::Frndint | M::F2xm1 => {
-            regs[0] = (0, Access::UPDATE, false);
-            (Codes::Arithmetic, Top::Keep)
-        }
-        M::Fcom | M::Fcomp | M::Fucom | M::Fucomp => {
-            regs[0] = (first, Access::READ, false);
-            regs[1] = (second, Access::READ, false);
-            (Codes::All, pops(instruction))
-        }
-        M::Fcompp | M::Fucompp => {
-            regs[0] = (0, Access::READ, false);
-            regs[1] = (1, Access::READ, false);
-            (Codes::All, Top::PopTwice)
-        }
-        M::Ficom | M::Ficomp | M::Ftst | M::Ftstp | M::Fxam => {
-            regs[0] = (0, Access::READ, false);
-            (Codes::All, pops(instruction))
-        }
-        M::Fcomi | M::Fucomi | M::Fcomip | M::Fucomip => {
-            regs[0] = (first, Access::READ, false);
-            regs[1] = (second, Access::READ, false);
-            (Codes::FaultOnly, pops(instruction))
-        }
-        M::Fcmovb | M::Fcmove | M::Fcmovbe | M::Fcmovu | M::Fcmovnb | M::Fcmovne | M::Fcmovnbe | M::Fcmovnu => {
-            regs[0] = (first, Access::UPDATE, true);
-            regs[1] = (second, Access::READ, false);
-            (Codes::FaultOrUndefined, Top::Keep)
-        }
-        M::Fsin | M::Fcos => {
-            regs[0] = (0, Access::UPDATE, false);
-            (Codes::Partial, Top::Keep)
-        }
-        M::Fsincos | M::Fptan => {
-            // An operand that is too large stays, and nothing is pushed.
-            regs[0] = (0, Access::UPDATE, true);
-            regs[1] = (7, Access::WRITE, true);
-            (Codes::Partial, Top::MaybePush)
-        }
-        M::Fxtract => {
-            regs[0] = (0, Access::UPDATE, false);
-            regs[1] = (7, Access::WRITE, false);
-            (Codes::Arithmetic, Top::Push)
-        }
-        M::Fscale => {
-            regs[0] = (0, Access::UPDATE, false);
-            regs[1] = (1, Access::READ, false);
-            (Codes::Arithmetic, Top::Keep)
-        }
-        M::Fprem | M::Fprem1 => {
-            regs[0] = (0, Access::UPDATE, false);
-            regs[1] = (1, Access::READ, false);
-            (Codes::Reduction, Top::Keep)
-        }
-        M::Fyl2x | M::Fyl2xp1 | M::Fpatan => {
-            regs[0] = (0, Access::READ, false);
-            regs[1] = (1, Access::UPDATE, false);
-            (Codes::Arithmetic, Top::Pop)
-        }
-        M::Fxch => {
-            regs[0] = (first, Access::UPDATE, false);
-            regs[1] = (second, Access::UPDATE, false);
-            (Codes::Arithmetic, Top::Keep)
-        }
-        M::Ffree => (Codes::Undefined, Top::Keep),
-        M::Ffreep => (Codes::Undefined, Top::Pop),
-        M::Fincstp => (Codes::Arithmetic, Top::Increment),
-        M::Fdecstp => (Codes::Arithmetic, Top::Decrement),
-        M::Fnop => (Codes::Undefined, Top::Keep),
-        _ => return false,
-    };
+    let found = moves(instruction)
+        .or_else(|| arithmetic(instruction))
+        .or_else(|| comparisons(instruction))
+        .or_else(|| functions(instruction));
+    let Some(Data { regs, codes, top }) = found else { return false };
     forget_stack(out);
     for (n, access, conditional) in regs {
         if access != Access::NONE {
@@ -280,6 +204,95 @@ fn data(instruction: &Instruction, out: &mut Effects) -> bool {
     }
     finish(out, codes, top);
     true
+}
+
+/// Loads, stores, exchanges and the stack pointer.
+fn moves(instruction: &Instruction) -> Option<Data> {
+    use Mnemonic as M;
+    let (first, second) = (operand(instruction, 0), operand(instruction, 1));
+    let is_register = instruction.op_count() > 0 && instruction.op0_kind() == OpKind::Register;
+    match instruction.mnemonic() {
+        M::Fld if is_register => two((first, Access::READ), (7, Access::WRITE), Codes::Arithmetic, Top::Push),
+        M::Fld | M::Fild | M::Fbld => one(7, Access::WRITE, Codes::Arithmetic, Top::Push),
+        M::Fld1 | M::Fldl2t | M::Fldl2e | M::Fldpi | M::Fldlg2 | M::Fldln2 | M::Fldz => {
+            one(7, Access::WRITE, Codes::Arithmetic, Top::Push)
+        }
+        M::Fst | M::Fstp | M::Fstpnce if is_register => {
+            // The undocumented alias `fstpnce` does not store an empty st(0).
+            let maybe = instruction.mnemonic() == M::Fstpnce;
+            let regs = [(0, Access::READ, false), (first, Access::WRITE, maybe)];
+            Some(Data { regs, codes: Codes::Arithmetic, top: pops(instruction) })
+        }
+        M::Fst | M::Fstp | M::Fist | M::Fistp | M::Fisttp | M::Fbstp => {
+            one(0, Access::READ, Codes::Arithmetic, pops(instruction))
+        }
+        M::Fcmovb | M::Fcmove | M::Fcmovbe | M::Fcmovu | M::Fcmovnb | M::Fcmovne | M::Fcmovnbe | M::Fcmovnu => {
+            let regs = [(first, Access::UPDATE, true), (second, Access::READ, false)];
+            Some(Data { regs, codes: Codes::FaultOrUndefined, top: Top::Keep })
+        }
+        M::Fxch => two((first, Access::UPDATE), (second, Access::UPDATE), Codes::Arithmetic, Top::Keep),
+        M::Ffree => one(0, Access::NONE, Codes::Undefined, Top::Keep),
+        M::Ffreep => one(0, Access::NONE, Codes::Undefined, Top::Pop),
+        M::Fincstp => one(0, Access::NONE, Codes::Arithmetic, Top::Increment),
+        M::Fdecstp => one(0, Access::NONE, Codes::Arithmetic, Top::Decrement),
+        M::Fnop => one(0, Access::NONE, Codes::Undefined, Top::Keep),
+        _ => None,
+    }
+}
+
+/// Addition to division, with one result.
+fn arithmetic(instruction: &Instruction) -> Option<Data> {
+    use Mnemonic as M;
+    let (first, second) = (operand(instruction, 0), operand(instruction, 1));
+    match instruction.mnemonic() {
+        M::Fadd | M::Fmul | M::Fsub | M::Fsubr | M::Fdiv | M::Fdivr => {
+            two((first, Access::UPDATE), (second, Access::READ), Codes::Arithmetic, Top::Keep)
+        }
+        M::Faddp | M::Fmulp | M::Fsubp | M::Fsubrp | M::Fdivp | M::Fdivrp => {
+            two((first, Access::UPDATE), (second, Access::READ), Codes::Arithmetic, Top::Pop)
+        }
+        M::Fiadd | M::Fimul | M::Fisub | M::Fisubr | M::Fidiv | M::Fidivr => {
+            one(0, Access::UPDATE, Codes::Arithmetic, Top::Keep)
+        }
+        M::Fabs | M::Fchs | M::Fsqrt | M::Frndint => one(0, Access::UPDATE, Codes::Arithmetic, Top::Keep),
+        M::Fscale => two((0, Access::UPDATE), (1, Access::READ), Codes::Arithmetic, Top::Keep),
+        M::Fprem | M::Fprem1 => two((0, Access::UPDATE), (1, Access::READ), Codes::Reduction, Top::Keep),
+        M::Fxtract => two((0, Access::UPDATE), (7, Access::WRITE), Codes::Arithmetic, Top::Push),
+        _ => None,
+    }
+}
+
+/// Comparisons, whose result is in the condition codes or in RFLAGS.
+fn comparisons(instruction: &Instruction) -> Option<Data> {
+    use Mnemonic as M;
+    let (first, second) = (operand(instruction, 0), operand(instruction, 1));
+    match instruction.mnemonic() {
+        M::Fcom | M::Fcomp | M::Fucom | M::Fucomp => {
+            two((first, Access::READ), (second, Access::READ), Codes::All, pops(instruction))
+        }
+        M::Fcompp | M::Fucompp => two((0, Access::READ), (1, Access::READ), Codes::All, Top::PopTwice),
+        M::Ficom | M::Ficomp | M::Ftst | M::Ftstp | M::Fxam => one(0, Access::READ, Codes::All, pops(instruction)),
+        M::Fcomi | M::Fucomi | M::Fcomip | M::Fucomip => {
+            two((first, Access::READ), (second, Access::READ), Codes::FaultOnly, pops(instruction))
+        }
+        _ => None,
+    }
+}
+
+/// Trigonometric functions, exponentials and logarithms.
+fn functions(instruction: &Instruction) -> Option<Data> {
+    use Mnemonic as M;
+    match instruction.mnemonic() {
+        M::F2xm1 => one(0, Access::UPDATE, Codes::Arithmetic, Top::Keep),
+        M::Fsin | M::Fcos => one(0, Access::UPDATE, Codes::Partial, Top::Keep),
+        // An operand that is too large stays, and nothing is pushed.
+        M::Fsincos | M::Fptan => {
+            let regs = [(0, Access::UPDATE, true), (7, Access::WRITE, true)];
+            Some(Data { regs, codes: Codes::Partial, top: Top::MaybePush })
+        }
+        M::Fyl2x | M::Fyl2xp1 | M::Fpatan => two((0, Access::READ), (1, Access::UPDATE), Codes::Arithmetic, Top::Pop),
+        _ => None,
+    }
 }
 
 /// The pop at the end of an instruction, if it has one.

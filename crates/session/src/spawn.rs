@@ -24,6 +24,10 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const BUSY_TRIES: u32 = 200;
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 pub(crate) struct Request<'a> {
     pub engine: &'a EngineProgram,
@@ -69,10 +73,24 @@ fn spawn_here(request: Request<'_>) -> Result<Child, Error> {
     let (actions, _kept) = file_actions(request.stdio, &passed).map_err(prepare)?;
     let attributes = attributes(&request.signals, request.new_group).map_err(|e| prepare(e.into()))?;
     let path = CString::new(format!("/proc/self/fd/{}", request.engine.fd().as_raw_fd())).unwrap_or_default();
-    let pid = nix::spawn::posix_spawn(path.as_c_str(), &actions, &attributes, &argv, &env)
-        .map_err(|e| Error::new(start_error(e), e))?;
+    let start = || nix::spawn::posix_spawn(path.as_c_str(), &actions, &attributes, &argv, &env);
+    let pid = until_not_busy(start).map_err(|e| Error::new(start_error(e), e))?;
     let pid = Pid::from_raw(pid.as_raw()).ok_or_else(|| prepare(io::Error::other("the new process has no number")))?;
     Ok(Child { pid, control: ours })
+}
+
+/// Tries again while the file counts as being written.
+///
+/// An engine in a file that has just been written is busy for as long as a process that another thread is starting at
+/// that moment still holds a copy of the descriptor it was written through: until its `execve`.
+fn until_not_busy<T>(start: impl Fn() -> nix::Result<T>) -> nix::Result<T> {
+    for _ in 0..BUSY_TRIES {
+        match start() {
+            Err(Errno::ETXTBSY) => std::thread::sleep(BUSY_PAUSE),
+            other => return other,
+        }
+    }
+    start()
 }
 
 /// Which kind of failure an `execve` error of the engine is.

@@ -20,6 +20,7 @@ use trace::checksum::Checksum;
 use trace::consume::Consumer;
 use trace::decode::Decoder;
 use trace::event::Sink;
+use trace::ring::{RingReader, Turn};
 
 /// How long a reader waits before it looks again whether its ring has been abandoned.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -48,7 +49,7 @@ impl Stream {
         hub: &Arc<Hub>,
         events: Sender<Event>,
     ) -> io::Result<Stream> {
-        let ring = RingReader::open(fd)?;
+        let ring = RingReader::open(&fd).map_err(io::Error::other)?;
         let inbox = Arc::new(Inbox { definitions: Mutex::new(known), ended: AtomicBool::new(false) });
         let decoding = match traces {
             Traces::Totals => Decoding::Fast(Box::default()),
@@ -101,20 +102,20 @@ impl Reader {
         loop {
             // Looked at before the ring is, so that whatever was handed over before the end is still found.
             let ended = self.inbox.ended.load(Ordering::Acquire);
-            match self.ring.next(if ended { Duration::ZERO } else { PATIENCE }) {
-                Ok(Next::Buffer(bytes)) => {
+            match self.ring.wait(if ended { Duration::ZERO } else { PATIENCE }) {
+                Ok(Turn::Buffer(buffer)) => {
                     // The definitions were sent before the buffer was handed over, so they have arrived.
                     self.hub.drain();
                     let definitions = std::mem::take(&mut *self.inbox.lock());
-                    self.totals.bytes += bytes.len() as u64;
+                    self.totals.bytes += buffer.len() as u64;
                     self.totals.buffers += 1;
                     if self.totals.damage.is_none() {
-                        self.totals.damage = decode(&mut self.decoding, &definitions, bytes);
+                        self.totals.damage = decode(&mut self.decoding, &definitions, &buffer);
                     }
                 }
-                Ok(Next::Nothing) if ended => break,
-                Ok(Next::Nothing) => {}
-                Ok(Next::Closed) => break,
+                Ok(Turn::TimedOut) if ended => break,
+                Ok(Turn::TimedOut) => {}
+                Ok(Turn::Closed) => break,
                 Err(error) => {
                     self.totals.damage.get_or_insert(error.to_string());
                     break;
@@ -173,64 +174,5 @@ impl Decoding {
             Decoding::Fast(consumer) => consumer.checksum(),
             Decoding::Events(parts) => parts.1,
         }
-    }
-}
-
-/// Interim reader of a ring by reading and writing its file; the mapped one of `trace` takes its place.
-struct RingReader {
-    file: OwnedFd,
-    buffers: u32,
-    size: u32,
-    consumed: u32,
-    pending: bool,
-    buffer: Vec<u8>,
-}
-
-enum Next<'a> {
-    Buffer(&'a [u8]),
-    Nothing,
-    Closed,
-}
-
-impl RingReader {
-    fn open(file: OwnedFd) -> io::Result<RingReader> {
-        let mut ring = RingReader { file, buffers: 0, size: 0, consumed: 0, pending: false, buffer: Vec::new() };
-        ring.buffers = ring.word(trace::format::AT_BUFFERS)?.max(1);
-        ring.size = ring.word(trace::format::AT_SIZE)?;
-        Ok(ring)
-    }
-
-    fn word(&self, at: usize) -> io::Result<u32> {
-        let mut bytes = [0; 4];
-        rustix::io::pread(&self.file, &mut bytes, at as u64)?;
-        Ok(u32::from_le_bytes(bytes))
-    }
-
-    fn next(&mut self, patience: Duration) -> io::Result<Next<'_>> {
-        if std::mem::take(&mut self.pending) {
-            self.consumed = self.consumed.wrapping_add(1);
-            rustix::io::pwrite(&self.file, &self.consumed.to_le_bytes(), trace::format::AT_CONSUMED as u64)?;
-        }
-        let until = std::time::Instant::now() + patience;
-        loop {
-            let closed = self.word(trace::format::AT_CLOSED)? != 0;
-            if self.word(trace::format::AT_PRODUCED)? != self.consumed {
-                break;
-            }
-            if closed {
-                return Ok(Next::Closed);
-            }
-            if std::time::Instant::now() >= until {
-                return Ok(Next::Nothing);
-            }
-            std::thread::sleep(Duration::from_micros(200));
-        }
-        let index = self.consumed % self.buffers;
-        let used = self.word(trace::format::AT_USED + 4 * index as usize)?.min(self.size);
-        self.buffer.resize(used as usize, 0);
-        let at = trace::format::buffer_offset(index, self.size) as u64;
-        let n = rustix::io::pread(&self.file, &mut self.buffer, at)?;
-        self.pending = true;
-        Ok(Next::Buffer(&self.buffer[..n]))
     }
 }

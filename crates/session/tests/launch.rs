@@ -175,7 +175,6 @@ fn next(running: &mut Running) -> Event {
 #[test]
 fn a_stopped_guest_is_told_and_can_be_continued() {
     let mut running = shell("kill -STOP $$; exit 3").start().unwrap();
-    assert!(matches!(next(&mut running), Event::Report(Packet { report: Report::Started { .. }, .. })));
     // The socket closes when the program replaces the stand-in, so `Closed` may come at any point.
     let mut seen = Vec::new();
     while let Some(event) = running.next() {

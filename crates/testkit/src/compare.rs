@@ -236,7 +236,7 @@ impl Comparison<'_> {
             let explained = |m: &&Mem| {
                 let (addr, _) = m.range();
                 let hits = |t: &Touched| self.there(t.access.addr, t.region) == Some(addr);
-                step.touched.iter().any(hits) || self.native.regions.image().contains(&addr)
+                step.touched.iter().any(hits)
             };
             let Some(m) = mem.iter().filter(|m| m.write == write).find(|m| !explained(m)) else { return };
             self.deltas.insert(region, m.range().0.wrapping_sub(low));

@@ -66,7 +66,7 @@ fn same(a: &Shown, b: &Shown) -> Result<(), String> {
 }
 
 fn show(s: &Shown) -> String {
-    let text = String::from_utf8_lossy(&s.stdout[..s.stdout.len().min(400)]).into_owned();
+    let text = String::from_utf8_lossy(&s.stdout[..s.stdout.len().min(80)]).into_owned();
     format!("{} after {:?} ({} bytes)", s.end, text, s.stdout.len())
 }
 

@@ -49,7 +49,16 @@ fn main() {
             );
         };
         let limit = Duration::from_secs_f64(seconds / 3.0);
-        report("blocks and addresses", best(limit, || consumer.buffer(&trace, |chunk| drop(black_box(chunk))).is_ok()));
+        report(
+            "blocks and addresses",
+            best(limit, || {
+                consumer
+                    .buffer(&trace, |chunk| {
+                        black_box(chunk);
+                    })
+                    .is_ok()
+            }),
+        );
         let mut pcs = Vec::new();
         report(
             "and every instruction address",
@@ -65,7 +74,13 @@ fn main() {
         );
         report(
             "reference decoder",
-            best(limit, || decoder.buffer(&trace, &mut |e: &Event| drop(black_box(*e))).is_ok()),
+            best(limit, || {
+                decoder
+                    .buffer(&trace, &mut |e: &Event| {
+                        black_box(e);
+                    })
+                    .is_ok()
+            }),
         );
     }
 }

@@ -5,7 +5,7 @@ use crate::checksum::Checksum;
 use crate::consume::AHEAD;
 use crate::event::{Event, Insn, Mem};
 use crate::format::{Special, tag_id};
-use crate::template::{MAX_ACCESSES, static_mem};
+use crate::template::{MAX_ACCESSES, Singles, static_mem};
 
 /// A chunk is handed over once one of its arrays has this many elements: together they should stay in the L1 cache.
 pub(crate) const CHUNK: usize = 2048;
@@ -29,6 +29,7 @@ pub struct Chunk<'a> {
     /// The thread that runs at the start.
     pub thread: u32,
     table: &'a [Option<Block>],
+    singles: &'a Singles,
 }
 
 impl Chunk<'_> {
@@ -80,8 +81,8 @@ impl Chunk<'_> {
                     }
                 }
                 start = end;
-            } else if let Some(block) = self.block(tag) {
-                out.extend(block.insns.iter().map(|i| i.ip()));
+            } else if let Some(single) = self.singles.get(tag) {
+                out.extend_from_slice(self.singles.pcs(single));
             }
         }
     }
@@ -143,7 +144,12 @@ impl Out {
     }
 
     /// Hands the chunk over and starts the next one.
-    pub fn flush(&mut self, checksum: &mut Checksum, table: &[Option<Block>], sink: &mut impl FnMut(&Chunk<'_>)) {
+    pub fn flush(
+        &mut self,
+        checksum: &mut Checksum,
+        (table, singles): (&[Option<Block>], &Singles),
+        sink: &mut impl FnMut(&Chunk<'_>),
+    ) {
         let Filled { blocks, addresses } = std::mem::take(&mut self.filled);
         if blocks != 0 {
             let chunk = Chunk {
@@ -153,6 +159,7 @@ impl Out {
                 explicit: &self.explicit,
                 thread: self.thread,
                 table,
+                singles,
             };
             checksum.addresses(chunk.addresses);
             checksum.instructions += self.insns;

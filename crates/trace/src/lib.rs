@@ -26,6 +26,10 @@ pub mod decode;
 #[cfg(feature = "host")]
 pub mod event;
 #[cfg(feature = "host")]
+mod mapping;
+#[cfg(feature = "host")]
+pub mod ring;
+#[cfg(feature = "host")]
 pub mod synthetic;
 #[cfg(feature = "host")]
 mod template;

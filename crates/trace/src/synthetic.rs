@@ -1,8 +1,9 @@
 //! Made-up programs and their traces, for tests and measurements.
 //!
-//! A program is a set of blocks of random instructions, with branches that are mostly biased, so that its traces have
-//! the statistics of real ones: about 6 instructions and 2.5 slots per block with [`Mix::Plain`], few distinct sequences
-//! of blocks. The values in the records are random and not those of any execution. Everything follows from the seed.
+//! A program is a set of loops over blocks of random instructions, some loops much hotter than others, with branches
+//! that are mostly biased. So its traces have the statistics of real ones: about 6 instructions and 2.5 slots per block
+//! with [`Mix::Plain`], and few distinct sequences of blocks. The values in the records are random and not those of any
+//! execution. Everything follows from the seed.
 
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 use model::GuestAddr;
@@ -48,8 +49,8 @@ pub enum Mix {
 pub struct Synthetic {
     pub defs: Vec<BlockDef>,
     pub blocks: Vec<Block>,
-    /// For each block where it goes and, with what chance in percent, where else.
-    next: Vec<(usize, usize, u64)>,
+    /// For each block the chance, in percent, that it jumps over the next one.
+    jumps: Vec<u64>,
     mix: Mix,
 }
 
@@ -57,7 +58,7 @@ impl Synthetic {
     pub fn new(seed: u64, blocks: usize, mix: Mix) -> Synthetic {
         let mut rng = Rng(seed);
         let mut planner = Planner::new();
-        let mut program = Synthetic { defs: Vec::new(), blocks: Vec::new(), next: Vec::new(), mix };
+        let mut program = Synthetic { defs: Vec::new(), blocks: Vec::new(), jumps: Vec::new(), mix };
         let mut pc = 0x40_1000;
         for id in 0..blocks {
             let bytes = block_bytes(&mut rng, pc, mix);
@@ -68,32 +69,42 @@ impl Synthetic {
                 Err(e) => unreachable!("{e}"),
             }
             program.defs.push(def);
-            let near = (id + rng.below(blocks.min(32) as u64) as usize) % blocks;
-            let chance = if rng.percent(80) { 2 } else { 20 + rng.below(60) };
-            program.next.push(((id + 1) % blocks, near, chance));
+            program.jumps.push(if rng.percent(85) { 1 } else { 5 + rng.below(60) });
         }
         program
     }
 
     /// A trace of at least so many bytes, in whole records, and how many instructions it holds.
     pub fn trace(&self, rng: &mut Rng, bytes: usize) -> (Vec<u8>, u64) {
-        let mut out = Vec::with_capacity(bytes + 4096);
-        let (mut at, mut insns) = (rng.below(self.blocks.len() as u64) as usize, 0);
+        let mut out = Vec::with_capacity(bytes + 65536);
+        let mut insns = 0;
         while out.len() < bytes {
-            let block = &self.blocks[at];
-            if self.mix == Mix::Everything && rng.percent(3) {
-                self.other(rng, block, &mut out);
+            // Squaring makes the first loops hotter than the last.
+            let start = rng.below(rng.clone().below(self.blocks.len() as u64) + 1) as usize;
+            let (body, rounds) = (4 + start % 9, 1 + rng.below(60));
+            for _ in 0..rounds {
+                let mut k = 0;
+                while k < body {
+                    let at = (start + k) % self.blocks.len();
+                    insns += self.record(rng, &self.blocks[at], &mut out);
+                    k += if rng.percent(self.jumps[at]) { 2 } else { 1 };
+                }
             }
-            // A bare id is a valid tag too.
-            let bare = self.mix == Mix::Everything && rng.percent(2);
-            let tag = if bare { block.id } else { block.plan.tag(block.id) };
-            out.extend(tag.to_le_bytes());
-            slots(rng, block, block.plan.slots.len(), &mut out);
-            insns += block.insns.len() as u64;
-            let (next, other, chance) = self.next[at];
-            at = if rng.percent(chance) { other } else { next };
         }
         (out, insns)
+    }
+
+    /// The record of one execution, sometimes with something else before it.
+    fn record(&self, rng: &mut Rng, block: &Block, out: &mut Vec<u8>) -> u64 {
+        let everything = self.mix == Mix::Everything;
+        if everything && rng.percent(3) {
+            self.other(rng, block, out);
+        }
+        // A bare id is a valid tag too.
+        let tag = if everything && rng.percent(2) { block.id } else { block.plan.tag(block.id) };
+        out.extend(tag.to_le_bytes());
+        slots(rng, block, block.plan.slots.len(), out);
+        block.insns.len() as u64
     }
 
     /// One record that is not a complete block.
@@ -148,7 +159,7 @@ fn slots(rng: &mut Rng, block: &Block, count: usize, out: &mut Vec<u8>) {
 fn block_bytes(rng: &mut Rng, pc: u64, mix: Mix) -> Vec<u8> {
     let mut encoder = Encoder::new(64);
     let mut bytes = Vec::new();
-    let body = rng.below(4) + rng.below(4) + rng.below(5);
+    let body = rng.below(4) + rng.below(5) + rng.below(5);
     let mut push =
         |rng: &mut Rng, insn: fn(&mut Rng) -> Instruction| match encoder.encode(&insn(rng), pc + bytes.len() as u64) {
             Ok(_) => bytes.extend(encoder.take_buffer()),

@@ -36,6 +36,7 @@ pub(crate) struct Lane {
 pub(crate) struct Single {
     pub tag: u32,
     pub first_lane: u32,
+    pub first_pc: u32,
     pub fold: Fold,
     pub insns: u16,
     pub accesses: u8,
@@ -43,7 +44,7 @@ pub(crate) struct Single {
 
 /// Where there is no simple block: no record has this tag.
 pub(crate) const NONE: Single =
-    Single { tag: u32::MAX, first_lane: 0, fold: Fold { factor: 1, term: 0 }, insns: 0, accesses: 0 };
+    Single { tag: u32::MAX, first_lane: 0, first_pc: 0, fold: Fold { factor: 1, term: 0 }, insns: 0, accesses: 0 };
 
 /// The simple blocks.
 #[derive(Clone, Default)]
@@ -51,6 +52,7 @@ pub(crate) struct Singles {
     /// By block id.
     pub blocks: Vec<Single>,
     pub lanes: Vec<Lane>,
+    pub pcs: Vec<u64>,
 }
 
 impl Singles {
@@ -62,6 +64,10 @@ impl Singles {
 
     pub fn lanes(&self, s: &Single) -> &[Lane] {
         &self.lanes[s.first_lane as usize..][..usize::from(s.accesses)]
+    }
+
+    pub fn pcs(&self, s: &Single) -> &[u64] {
+        &self.pcs[s.first_pc as usize..][..usize::from(s.insns)]
     }
 
     /// Makes room for the block, and compiles it if it is simple.
@@ -76,11 +82,13 @@ impl Singles {
         let mut single = Single {
             tag: b.plan.tag(b.id),
             first_lane: self.lanes.len() as u32,
+            first_pc: self.pcs.len() as u32,
             fold: Fold::default(),
             insns: b.insns.len() as u16,
             accesses: b.plan.accesses.len() as u8,
         };
         for (index, i) in b.insns.iter().enumerate() {
+            self.pcs.push(i.ip());
             single.fold.push(insn_item(i.ip()));
             for a in b.plan.accesses_of(index) {
                 single.fold.push(mem_item(&static_mem(a)));

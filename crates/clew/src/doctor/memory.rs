@@ -26,7 +26,8 @@ pub fn checks() -> Vec<Check> {
 
 /// Does the kernel of itself put something where the engine wants to be?
 ///
-/// Judged by what it put into this process, apart from the program itself: that is never loaded into a guest's process.
+/// Judged by the libraries, stack and vDSO of this process. The program itself does not count, nor what has no name and
+/// may be its data: that is never loaded into a guest's process.
 fn places(maps: &str, own: &str) -> Check {
     const NAME: &str = "address layout";
     if maps.is_empty() {
@@ -34,21 +35,17 @@ fn places(maps: &str, own: &str) -> Check {
     }
     let wanted = [layout::NEAR_LOW, layout::CACHE, layout::NEAR_HIGH, layout::BRK, layout::ENGINE];
     let taken = maps.lines().filter_map(mapping).find(|(range, name)| {
-        let ours = *name == own || *name == "[heap]";
+        let ours = name.is_empty() || *name == own || *name == "[heap]";
         !ours && wanted.iter().any(|w| range.start < w.end && range.end > w.start)
     });
     match taken {
         None => Check::ok(NAME, "the engine's places are free"),
         Some((range, name)) => Check::missing(
             NAME,
-            format!("the kernel maps {} at {:#x}, where the engine wants to be", describe(name), range.start),
+            format!("the kernel maps {name} at {:#x}, where the engine wants to be", range.start),
             "start clew without setarch and with an ordinary stack limit (ulimit -s 8192)",
         ),
     }
-}
-
-fn describe(name: &str) -> &str {
-    if name.is_empty() { "something" } else { name }
 }
 
 /// Range and name of one line of a list of mappings.
@@ -117,7 +114,8 @@ mod tests {
 
     #[test]
     fn what_the_kernel_put_in_the_way_is_named() {
-        let own = "562000000000-562000001000 r-xp 00000000 08:01 12 /usr/bin/clew\n";
+        let own = "562000000000-562000001000 r-xp 00000000 08:01 12 /usr/bin/clew\n\
+                   562000001000-562000002000 rw-p 00000000 00:00 0 \n";
         assert_eq!(places(own, "/usr/bin/clew").state, State::Ok);
         let taken = format!("{own}560000000000-560000001000 rw-p 00000000 00:00 0 [stack]\n");
         let check = places(&taken, "/usr/bin/clew");

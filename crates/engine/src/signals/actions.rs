@@ -91,14 +91,15 @@ impl Actions {
     }
 }
 
-/// Sets a kernel action; the engine's handler runs on its own stack with everything blocked.
+/// Sets a kernel action; the engine's handler runs on its own stack with everything blocked but faults.
 pub fn tell_kernel(signal: u32, to: u64, flags: u64) {
     let a = if to > SIG_IGN {
         Action {
             handler: to,
-            flags: flags | SA_SIGINFO | SA_ONSTACK | SA_RESTORER,
+            // The handler's own stores may find the vault closed: faults must come through, nested.
+            flags: flags | SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER,
             restorer: handler::restorer(),
-            mask: !0,
+            mask: !FAULTS,
         }
     } else {
         Action { handler: to, flags: flags | SA_RESTORER, restorer: handler::restorer(), mask: 0 }

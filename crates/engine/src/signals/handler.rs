@@ -178,6 +178,9 @@ fn on_fault(t: &mut Thread, signal: u32, info: &SigInfo, uc: &mut UContext) {
     let memory = signal == SIGSEGV || signal == SIGBUS;
     let in_copy = sys::copy_fault_target(uc.rip);
     if !Cache::contains(uc.rip) {
+        if memory && uc.error & 2 != 0 && crate::vault::open(address) {
+            return;
+        }
         if memory && uc.error & 2 != 0 && crate::state::is_installed() && sched().holds(t) {
             // SAFETY: the engine touched a page that it protects itself; it is not in the middle of changing its tables.
             let e = unsafe { engine() };

@@ -55,7 +55,8 @@ pub fn fit(raw: &[u8]) -> Option<Form> {
         return None;
     }
     let mut bytes = raw.to_vec();
-    let mut patch = |at: usize, len: usize, value: u64| bytes[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]);
+    let mut patch =
+        |at: usize, len: usize, value: u64| bytes[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]);
     let has_memory = instruction.op_kinds().any(|kind| kind == OpKind::Memory);
     if has_memory && offsets.has_displacement() {
         let (at, len) = (offsets.displacement_offset(), offsets.displacement_size());
@@ -168,10 +169,7 @@ fn checks_more(instruction: &Instruction) -> bool {
 const BLOCK: usize = 64;
 
 /// Calls `look` with every byte of the blocks for which `interesting` holds, until it returns something.
-fn find<T>(
-    interesting: impl Fn(Range<usize>) -> bool,
-    look: impl FnMut(usize) -> Option<T>,
-) -> Option<T> {
+fn find<T>(interesting: impl Fn(Range<usize>) -> bool, look: impl FnMut(usize) -> Option<T>) -> Option<T> {
     (0..image::SIZE)
         .step_by(BLOCK)
         .map(|start| start..(start + BLOCK).min(image::SIZE))
@@ -199,7 +197,12 @@ fn undeclared_write(child: &Child, declared: &Declared, state: &Image, after: &I
 type Run<'a> = (&'a Image, &'a Image, Stop);
 
 /// Runs again with every undeclared input changed; says which of them mattered.
-fn undeclared_read(child: &mut Child, declared: &Declared, first: Run<'_>, rng: &mut Rng) -> io::Result<Option<String>> {
+fn undeclared_read(
+    child: &mut Child,
+    declared: &Declared,
+    first: Run<'_>,
+    rng: &mut Rng,
+) -> io::Result<Option<String>> {
     let (state, ..) = first;
     let mut noise = Image::zero();
     rng.fill(&mut noise.0[..]);

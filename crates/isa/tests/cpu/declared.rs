@@ -32,14 +32,8 @@ pub struct Declared {
 }
 
 /// Sources that two executions from the same state need not agree on.
-const OUTSIDE: [System; 6] = [
-    System::TSC,
-    System::CPUID,
-    System::RANDOM,
-    System::DESCRIPTORS,
-    System::TRANSACTION,
-    System::MONITOR,
-];
+const OUTSIDE: [System; 6] =
+    [System::TSC, System::CPUID, System::RANDOM, System::DESCRIPTORS, System::TRANSACTION, System::MONITOR];
 
 /// Resolves `effects` in `state`. `after` is the state after the execution, if it is known: compares of strings say
 /// only then how far they went.

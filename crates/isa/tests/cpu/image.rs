@@ -246,9 +246,8 @@ pub fn settable(vec_bytes: usize, vec_count: usize, masks: bool) -> Image {
     image.put(CONTROL, &0x0F00u16.to_le_bytes());
     image.put(STATUS, &0x7F7Fu16.to_le_bytes());
     image.0[TAGS] = 0xFF;
-    image.0[POINTERS..POINTERS + 18].copy_from_slice(&[
-        0xFF, 0x07, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0,
-    ]);
+    image.0[POINTERS..POINTERS + 18]
+        .copy_from_slice(&[0xFF, 0x07, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0]);
     image.put(MXCSR, &0xE07Fu32.to_le_bytes());
     image.put(FS_BASE, &0x07FF_FFF8u64.to_le_bytes());
     image.put(GS_BASE, &0x07FF_FFF8u64.to_le_bytes());
@@ -258,9 +257,8 @@ pub fn settable(vec_bytes: usize, vec_count: usize, masks: bool) -> Image {
 
 /// A name for byte `at`, for messages.
 pub fn name(at: usize) -> String {
-    const GPRS: [&str; 16] = [
-        "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
-    ];
+    const GPRS: [&str; 16] =
+        ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
     match at {
         VEC.. if at < MASK => format!("zmm{}[{}]", (at - VEC) / 64, (at - VEC) % 64),
         MASK.. if at < X87 => format!("k{}[{}]", (at - MASK) / 8, (at - MASK) % 8),

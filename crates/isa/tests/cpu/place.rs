@@ -18,13 +18,7 @@ pub enum Where {
 }
 
 /// A random state for `instruction`.
-pub fn state(
-    child: &Child,
-    instruction: &Instruction,
-    effects: &Effects,
-    rng: &mut Rng,
-    place: Where,
-) -> Image {
+pub fn state(child: &Child, instruction: &Instruction, effects: &Effects, rng: &mut Rng, place: Where) -> Image {
     let mut image = image::random(rng, child);
     tame(effects, &mut image, rng);
     let mut assigned = [false; 16];
@@ -71,7 +65,9 @@ fn reach(access: &MemAccess) -> (u64, u64) {
     };
     match access.shape {
         Shape::RepString { elem, .. } => (20 * u64::from(elem), 20 * u64::from(elem)),
-        Shape::Gather { scale, .. } | Shape::Scatter { scale, .. } => (48 * u64::from(scale), 48 * u64::from(scale) + 8),
+        Shape::Gather { scale, .. } | Shape::Scatter { scale, .. } => {
+            (48 * u64::from(scale), 48 * u64::from(scale) + 8)
+        }
         Shape::BitString { .. } => (300, 300),
         Shape::PlusAl => (0, 256),
         _ => (0, size),
@@ -180,7 +176,9 @@ fn prepare(child: &Child, instruction: &Instruction, effects: &Effects, image: &
             let value = rng.below(3) | if rng.one_in(2) { 1 << 32 } else { 0 };
             image.set_gpr(1, value);
         }
-        Mnemonic::Mov if instruction.op0_register().is_segment_register() && instruction.op1_kind() == OpKind::Register => {
+        Mnemonic::Mov
+            if instruction.op0_register().is_segment_register() && instruction.op1_kind() == OpKind::Register =>
+        {
             if let Some(n) = isa::gpr(instruction.op1_register()) {
                 let value = [0u64, 0x2B, 0x33][rng.below(3) as usize];
                 image.set_gpr(n, image.gpr(n) & !0xFFFF | value);

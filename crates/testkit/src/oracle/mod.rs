@@ -151,7 +151,7 @@ struct Thread {
 /// Bytes of the fixed part of the kernel's signal frame: return address, `ucontext`, `siginfo` (`struct rt_sigframe`).
 const SIGNAL_FRAME: u64 = 8 + 304 + 128;
 /// The stack that a handler may use below its frame.
-const HANDLER_REACH: u64 = 64 << 10;
+const HANDLER_REACH: u64 = 16 << 10;
 
 impl Thread {
     /// Follows handlers as they begin and end: one has ended when the stack pointer is elsewhere.
