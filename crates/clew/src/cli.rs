@@ -134,6 +134,8 @@ pub enum SinkName {
     Host,
     /// Overwritten, for measuring
     Drop,
+    /// Decoded twice, by the fast and by the exact decoder, and compared
+    Check,
 }
 
 impl Run {

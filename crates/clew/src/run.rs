@@ -10,7 +10,7 @@ use crate::startup::Startup;
 use crate::{ENGINE, crash, ending, find, stats, status};
 use model::wire::{Config, Packet, Report, TraceSink};
 use model::{Cpu, GuestAddr};
-use session::{EngineProgram, Error, ErrorKind, Event, Gathering, Launch, Outcome, Run, Running, SignalState};
+use session::{EngineProgram, Error, ErrorKind, Event, Gathering, Launch, Outcome, Run, Running, SignalState, Traces};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ fn start(options: &Options, startup: &Startup, program: &Path, messages: &Messag
         seed: options.seed,
         stats: options.stats,
         sink: match options.sink {
-            SinkName::Host => TraceSink::Ring,
+            SinkName::Host | SinkName::Check => TraceSink::Ring,
             SinkName::Drop => TraceSink::Drop,
         },
         ..Config::default()
@@ -81,6 +81,7 @@ fn start(options: &Options, startup: &Startup, program: &Path, messages: &Messag
         let launch = Launch {
             env: startup.env.clone(),
             config: config.clone(),
+            traces: if options.sink == SinkName::Check { Traces::Both } else { Traces::Totals },
             // Nothing was changed but the mask.
             signals: SignalState { blocked: Some(startup.blocked), ..SignalState::unchanged() },
             ..Launch::new(engine, program, options.command.clone())

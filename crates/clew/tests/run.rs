@@ -298,7 +298,7 @@ fn statistics_have_the_agreed_shape() {
 fn counting_and_tracing_see_the_same_instructions() {
     let command = ["sh", "-c", "i=0; while [ $i -lt 100 ]; do i=$((i+1)); done"];
     let count = statistics(&["--mode", "count", "--seed", "1"], &command);
-    let trace = statistics(&["--mode", "trace", "--seed", "1"], &command);
+    let trace = statistics(&["--mode", "trace", "--sink", "check", "--seed", "1"], &command);
     assert_eq!(trace["trace"]["damage"], Value::Null, "{trace}");
     assert_eq!(trace["trace"]["instructions"], count["total"]["instructions"], "{trace} {count}");
     assert_eq!(trace["total"]["ticks"], count["total"]["ticks"]);

@@ -102,12 +102,12 @@ fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
 /// A turn is over: others may run.
 fn turn_over(e: &mut Engine, t: &mut Thread) {
     let tick = e.clock.now();
-    syscalls::wait::poll_waiters(e);
+    // The next thread's turn starts with a budget of its own.
+    e.clock.refill(e.seeded());
     if sched().others_wait() {
         e.clock.step();
         sched().give_way(t, tick);
     }
-    e.clock.refill(e.seeded());
 }
 
 /// A handler stopped the guest inside a block: counters and trace are put right.

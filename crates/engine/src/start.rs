@@ -71,6 +71,7 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
     g.exit_code = gate::code().exit;
     g.rflags = 0x202;
     sched().begin(t);
+    sched().rng.store(config.seed.map_or(0, |s| Clock::seeded(s).random() | 1), Relaxed);
     sched().ticking.store((config.mode != Mode::None) as u32, Relaxed);
 
     let hidden = HiddenFds::settle(&config);

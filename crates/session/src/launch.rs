@@ -50,6 +50,8 @@ pub enum Traces {
     /// Decoded to the full stream, of which totals and a checksum are kept: the fast path.
     #[default]
     Totals,
+    /// Decoded by both decoders; that they agree is checked buffer by buffer, and a difference is damage.
+    Both,
     /// Decoded event by event by the reference decoder; one sink is made for each ring (process image).
     Events(MakeSink),
 }

@@ -53,6 +53,7 @@ impl Stream {
         let inbox = Arc::new(Inbox { definitions: Mutex::new(known), ended: AtomicBool::new(false) });
         let decoding = match traces {
             Traces::Totals => Decoding::Fast(Box::default()),
+            Traces::Both => Decoding::Both(Box::default()),
             Traces::Events(make) => Decoding::Events(Box::new((Decoder::new(), Checksum::default(), make(pid)))),
         };
         let totals = TraceTotals { pid, ..TraceTotals::default() };
@@ -143,6 +144,7 @@ fn decode(decoding: &mut Decoding, definitions: &[BlockDef], bytes: &[u8]) -> Op
 
 enum Decoding {
     Fast(Box<Consumer>),
+    Both(Box<(Consumer, Decoder, Checksum)>),
     Events(Box<(Decoder, Checksum, Box<dyn Sink + Send>)>),
 }
 
@@ -154,6 +156,19 @@ impl Decoding {
                     consumer.block(def).map_err(|e| e.to_string())?;
                 }
                 consumer.buffer(bytes, |_| {}).map_err(|e| e.to_string())
+            }
+            Decoding::Both(parts) => {
+                let (consumer, decoder, checksum) = &mut **parts;
+                for def in definitions {
+                    consumer.block(def).and_then(|()| decoder.block(def)).map_err(|e| e.to_string())?;
+                }
+                let fast = consumer.buffer(bytes, |_| {});
+                let exact = decoder.buffer(bytes, &mut |event: &trace::event::Event| checksum.event(event));
+                fast.and(exact).map_err(|e| e.to_string())?;
+                match consumer.checksum() == *checksum {
+                    true => Ok(()),
+                    false => Err(format!("the decoders disagree: {:?} and {checksum:?}", consumer.checksum())),
+                }
             }
             Decoding::Events(parts) => {
                 let (decoder, checksum, sink) = &mut **parts;
@@ -172,6 +187,7 @@ impl Decoding {
     fn checksum(&self) -> Checksum {
         match self {
             Decoding::Fast(consumer) => consumer.checksum(),
+            Decoding::Both(parts) => parts.2,
             Decoding::Events(parts) => parts.1,
         }
     }

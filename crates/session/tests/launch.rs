@@ -256,6 +256,8 @@ fn a_trace_is_read_to_its_end_by_both_decoders_alike() {
     let fast = scene("ring").start().unwrap().wait_first();
     assert_eq!(fast.troubles, [""; 0], "{:?}", fast.outcome);
     check_trace(&fast.traces[0]);
+    let both = Launch { traces: Traces::Both, ..scene("ring") }.start().unwrap().wait_first();
+    check_trace(&both.traces[0]);
     let (sender, events) = std::sync::mpsc::channel();
     let traces = Traces::Events(Box::new(move |_pid| {
         let sender = sender.clone();

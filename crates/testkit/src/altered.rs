@@ -173,6 +173,11 @@ impl Sites {
         self.sites.is_empty()
     }
 
+    /// The instructions that were executed exactly so often.
+    pub fn executed(&self, times: u64) -> impl Iterator<Item = &Instruction> {
+        self.sites.iter().filter(move |(_, n)| *n == times).map(|(i, _)| i)
+    }
+
     /// Draws one alteration; a third of them flips.
     pub fn draw(&self, random: &mut Random, program: &Program) -> Alteration {
         let kind = random.below(6);

@@ -106,6 +106,27 @@ fn altered_runs_end_as_natively() {
     assert!(wrong.is_empty(), "{} of {done}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// The branch that closes a loop of so many rounds, flipped in the last one, so that the loop goes on.
+fn go_on(subject: &Subject, rounds: u64) -> Alteration {
+    let closes = |i: &iced_x86::Instruction| i.is_jcc_short_or_near() && i.near_branch_target() < i.ip();
+    let found = subject.sites.executed(rounds).find(|i| closes(i)).expect("the loop has a branch");
+    let change = Change::Flip { taken: found.near_branch_target(), fall: found.next_ip() };
+    Alteration { site: found.ip(), instance: rounds, change }
+}
+
+#[test]
+fn what_runs_away_natively_runs_away_under_clew() {
+    let subject = Subject::new("endless.c");
+    for rounds in [1000, 700] {
+        let alteration = go_on(&subject, rounds);
+        let native = altered::run(&subject.path, &alteration, Layout::Fixed, BUDGET).shown;
+        assert_eq!(native.end, End::RanAway, "{alteration}");
+        for mode in [Mode::None, Mode::Tick, Mode::Count, Mode::Trace] {
+            check(&subject, &alteration, &native, mode).unwrap();
+        }
+    }
+}
+
 /// The control: with a probe that changes nothing, or that never comes, the run must be the native one.
 #[test]
 fn a_probe_that_changes_nothing_changes_nothing() {

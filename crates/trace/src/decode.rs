@@ -155,7 +155,7 @@ pub(crate) fn decode_record<'b>(
     }
     if tag == PARTIAL {
         let (partial, len) = Partial::decode(rest).ok_or(TraceErrorKind::Cut)?;
-        let block = block_of(partial.block)?;
+        let block = block_of(tag_id(partial.block))?;
         run_partial(block, &partial, context, sink).ok_or(TraceErrorKind::BadPartial(partial.block))?;
         return Ok(Some(len));
     }

@@ -16,6 +16,8 @@ pub mod plan;
 #[cfg(feature = "host")]
 pub mod block;
 #[cfg(feature = "host")]
+pub mod check;
+#[cfg(feature = "host")]
 pub mod checksum;
 #[cfg(feature = "host")]
 pub mod chunk;

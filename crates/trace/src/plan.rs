@@ -6,7 +6,7 @@
 //! at its first instruction only and nothing but its own instructions changes registers inside it; where the engine
 //! alters a register, a new block must begin.
 //!
-//! Guarantees: every access that [`isa`] declares is in the plan, in the same order. May miss: nothing that isa
+//! Guarantees: every access that [`isa`] declares is in the plan, reads before writes. May miss: nothing that isa
 //! declares, but `maskmovq` is planned as if all lanes were selected (its `conditional` stays set), and accesses whose
 //! size the instruction does not tell (`xsave` areas, tiles) have size 0.
 
@@ -126,7 +126,7 @@ pub struct Access {
 pub struct BlockPlan {
     /// In the order in which they are recorded.
     pub slots: Vec<Slot>,
-    /// In the order of the instructions, and within one as isa lists them.
+    /// In the order of the instructions, and within one reads before writes.
     pub accesses: Vec<Access>,
     /// For each instruction the end of its slots and of its accesses.
     ends: Vec<(u16, u16)>,
@@ -228,7 +228,9 @@ impl Planner {
         self.isa.effects(i, &mut effects);
         let first = out.accesses.len();
         let mut ends_early = false;
-        for m in &effects.mem {
+        // An instruction reads before it writes.
+        let only_written = |m: &&MemAccess| m.write && !m.read;
+        for m in effects.mem.iter().filter(|m| !only_written(m)).chain(effects.mem.iter().filter(only_written)) {
             ends_early |= matches!(m.shape, isa::Shape::RepString { count_is_exact: false, .. });
             self.plan_access(insn, m, out);
         }

@@ -171,6 +171,10 @@ impl Call<'_> {
 
     /// A page protected by the engine may have stood in the kernel's way: then once more without.
     pub fn finish(&mut self, r: i64, args: &Args) -> Outcome {
+        if r == -err::EINTR && !interrupted(self.t) {
+            // One of the engine's own signals came between: nothing the guest should see.
+            return Outcome::Again;
+        }
         if r != -err::EFAULT || !self.open_written(args) {
             return r.into();
         }

@@ -9,7 +9,6 @@
 
 use super::table::{Args, Blocking};
 use super::{Call, Outcome, interrupted, is_regular};
-use crate::state::Engine;
 use crate::sys::{self, err, nr};
 use crate::threads::{Woken, sched};
 use core::sync::atomic::Ordering::Relaxed;
@@ -26,9 +25,6 @@ enum Attempt {
     /// Cannot be tried.
     Unknown,
 }
-
-/// With a seed, sleeping threads notice by themselves; here for the moment when a turn ends.
-pub fn poll_waiters(_e: &mut Engine) {}
 
 impl Call<'_> {
     /// Makes a call that may sleep, in turns with the other threads.

@@ -267,7 +267,6 @@ impl Call<'_> {
         if !sched().single() {
             self.g.gpr[0] = 0;
             let tick = self.e.clock.now();
-            crate::syscalls::wait::poll_waiters(self.e);
             sched().give_way(self.t, tick);
         }
         Outcome::Value(0)

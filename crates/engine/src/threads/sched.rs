@@ -15,6 +15,8 @@ use model::layout::SHARED;
 
 /// A waiting thread asks the holder to stop after this long, when nothing else bounds a turn.
 const PATIENCE_NS: u64 = 4_000_000;
+/// How many waiting threads a seed chooses among.
+const CHOICE: u64 = 3;
 /// The signal used for that: unused by Linux itself and by programs we know.
 pub const PREEMPT_SIGNAL: u32 = 16;
 
@@ -38,6 +40,8 @@ pub struct Sched {
     /// A digest of who ran when.
     pub digest: AtomicU64,
     pub switches: AtomicU64,
+    /// State of the choice of who runs next; 0 without a seed: first come, first served.
+    pub rng: AtomicU64,
     /// Attempts since anybody last got anything done (with a seed).
     pub idle: AtomicU32,
 }
@@ -207,8 +211,37 @@ impl Sched {
         push(&self.run_head, &self.run_tail, t);
     }
 
+    /// With a seed: one of the first few in the queue goes to its front. Whoever is passed over keeps its place, so
+    /// nobody starves.
+    fn choose(&self) {
+        let mut x = self.rng.load(Relaxed);
+        if x == 0 {
+            return;
+        }
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.rng.store(x, Relaxed);
+        let mut skip = (x >> 32) % CHOICE;
+        let mut at = self.run_head.load(Relaxed);
+        while let Some(t) = thread(at) {
+            if skip == 0 || t.next == 0 {
+                unlink(&self.run_head, &self.run_tail, t);
+                t.next = self.run_head.load(Relaxed);
+                if t.next == 0 {
+                    self.run_tail.store(t.index + 1, Relaxed);
+                }
+                self.run_head.store(t.index + 1, Relaxed);
+                return;
+            }
+            skip -= 1;
+            at = t.next;
+        }
+    }
+
     /// Gives the baton to the next in the queue.
     fn pass_on(&self, tick: u64) {
+        self.choose();
         match pop(&self.run_head, &self.run_tail) {
             Some(next) => {
                 self.note_switch(next, tick);

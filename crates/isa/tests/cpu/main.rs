@@ -3,7 +3,7 @@
 //! Every instruction form is executed from random states in a traced child process (see `child`), and compared with what
 //! `isa` declares about it (see `check`): nothing undeclared is written, nothing undeclared is read, and memory is
 //! touched exactly where declared. A sample with a fixed seed runs by default; `CLEW_FULL=1` runs all forms, and
-//! `CLEW_FORMS=FILE` adds forms from a file like `forms.txt`.
+//! `CLEW_FORMS=FILE` adds forms from a file like `forms.txt`; `CLEW_SEED=N` starts from other random states.
 //!
 //! A form that cannot be executed must have a reason (see `skip`): the processor lacks it, user code may not execute it,
 //! or it would harm the test. If tracing is not permitted the test fails and says so.
@@ -70,6 +70,7 @@ fn hex(form: &Form) -> String {
 #[test]
 fn nothing_undeclared_is_read_or_written() {
     let full = std::env::var_os("CLEW_FULL").is_some();
+    let seed = std::env::var("CLEW_SEED").map_or(0, |seed| seed.parse().expect("CLEW_SEED is a number"));
     let forms = all_forms();
     let total = forms.len();
     let mut child = start();
@@ -78,7 +79,7 @@ fn nothing_undeclared_is_read_or_written() {
     let mut skipped: BTreeMap<&str, usize> = BTreeMap::new();
     let mut wrong = vec![];
     for form in forms {
-        let mut rng = Rng::new(hash(form));
+        let mut rng = Rng::new(hash(form) ^ seed);
         if !full && !rng.one_in(SAMPLE) {
             continue;
         }
