@@ -26,6 +26,10 @@ use model::layout::{self, COUNTERS, GATE, SHARED, STACK_TOP};
 use model::wire::{Config, Report, Stats};
 use model::{GuestAddr, Mode};
 
+/// The engine's name when the host starts it, and when an engine starts it for an `execve` of its guest.
+pub const FIRST: &[u8] = b"clew-engine";
+pub const LATER: &[u8] = b"clew-image\0";
+
 /// What the kernel handed over.
 struct Handed {
     argv: Vec<Vec<u8>>,
@@ -74,6 +78,12 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
     sched().rng.store(config.seed.map_or(0, |s| Clock::seeded(s).random() | 1), Relaxed);
     sched().ticking.store((config.mode != Mode::None) as u32, Relaxed);
 
+    if handed.argv[0] == FIRST {
+        // The host's C library leaves its two internal signals ignored in a process it spawns.
+        for signal in [32, 33] {
+            crate::signals::actions::tell_kernel(signal, crate::signals::actions::SIG_DFL, 0);
+        }
+    }
     let hidden = HiddenFds::settle(&config);
     let control = Control { fd: hidden.control };
     // SAFETY: asks for our id.

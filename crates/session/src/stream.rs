@@ -1,7 +1,8 @@
 //! One trace ring being read: a thread that takes buffers, decodes them and gives them back.
 //!
 //! The engine waits when all buffers are full, so a reader never stops before the ring ends: after damage it goes on taking
-//! buffers without looking at them, and says so in the totals.
+//! buffers without looking at them, and says so in the totals. Only a ring whose own counts make no sense (a wild store of
+//! the guest) is given up; the engine then waits until the session is dropped.
 
 use crate::hub::Hub;
 use crate::launch::Traces;

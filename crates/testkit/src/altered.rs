@@ -178,6 +178,25 @@ impl Sites {
         self.sites.iter().filter(move |(_, n)| *n == times).map(|(i, _)| i)
     }
 
+    /// Places one to three instructions before a comparison that stands before a conditional branch: where to skip from
+    /// and the branch. Nothing in between writes the flags or jumps.
+    pub fn before_comparisons(&self, program: &Program) -> Vec<(u64, u64)> {
+        let next = |i: &Instruction| decode(program.code(i.next_ip()), i.next_ip());
+        let compares = |i: &Instruction| matches!(i.mnemonic(), Mnemonic::Cmp | Mnemonic::Test);
+        let harmless = |i: &Instruction| i.rflags_modified() == 0 && i.flow_control() == FlowControl::Next;
+        let found = self.sites.iter().filter(|(i, _)| harmless(i)).filter_map(|(site, _)| {
+            let mut i = next(site);
+            for _ in 0..2 {
+                if harmless(&i) && !compares(&i) {
+                    i = next(&i);
+                }
+            }
+            let branch = next(&i);
+            (compares(&i) && branch.is_jcc_short_or_near()).then(|| (site.ip(), branch.ip()))
+        });
+        found.collect()
+    }
+
     /// Draws one alteration; a third of them flips.
     pub fn draw(&self, random: &mut Random, program: &Program) -> Alteration {
         let kind = random.below(6);

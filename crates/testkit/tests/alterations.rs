@@ -3,8 +3,8 @@
 //! Each case is a random (instruction, n, flip, skip or set) drawn from its own seed. A case whose native result depends
 //! on where things lie in memory, or takes a middling time, says nothing and is replaced by the next draw.
 
-use model::Mode;
 use model::wire::{Config, Probe};
+use model::{Cpu, Mode};
 use std::path::PathBuf;
 use std::time::Duration;
 use testkit::altered::{self, Alteration, Change, Layout, Outcome, Sites};
@@ -72,7 +72,10 @@ fn show(s: &Shown) -> String {
 
 fn under_clew(subject: &Subject, probes: Vec<Probe>, mode: Mode, native: &Shown) -> Result<Shown, String> {
     let limit = if native.end == End::RanAway { BUDGET } else { LIMIT };
-    UnderClew::run(&subject.path, &[], Config { mode, probes, ..Config::default() }, limit).shown
+    // The C library then takes the same functions as natively: altered programs read what it leaves in dead registers
+    // and dead stack.
+    let cpu = Cpu::Native;
+    UnderClew::run(&subject.path, &[], Config { mode, cpu, probes, ..Config::default() }, limit).shown
 }
 
 fn check(subject: &Subject, alteration: &Alteration, native: &Shown, mode: Mode) -> Result<(), String> {
@@ -104,6 +107,28 @@ fn altered_runs_end_as_natively() {
         wrong.len()
     );
     assert!(wrong.is_empty(), "{} of {done}:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Skipping from before a comparison to the branch behind it: the branch then sees the flags from before, whatever
+/// instrumentation came in between and thought them dead.
+#[test]
+fn flags_survive_a_skipped_comparison() {
+    let mut wrong = Vec::new();
+    for name in ["sorts.c", "machine.c"] {
+        let subject = Subject::new(name);
+        let sites = subject.sites.before_comparisons(&subject.program);
+        assert!(sites.len() > 5, "{name} has {} such places", sites.len());
+        for (n, (site, branch)) in sites.into_iter().enumerate().take(12) {
+            let alteration = Alteration { site, instance: 1, change: Change::Skip { to: branch } };
+            let native = altered::run(&subject.path, &alteration, Layout::Fixed, BUDGET);
+            if native.cpu > MIDDLING {
+                continue;
+            }
+            let mode = [Mode::None, Mode::Tick, Mode::Count, Mode::Trace][n % 4];
+            wrong.extend(check(&subject, &alteration, &native.shown, mode).err());
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 /// The branch that closes a loop of so many rounds, flipped in the last one, so that the loop goes on.

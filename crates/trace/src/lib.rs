@@ -12,6 +12,7 @@ extern crate alloc;
 pub mod format;
 pub mod motion;
 pub mod plan;
+mod recall;
 
 #[cfg(feature = "host")]
 pub mod block;

@@ -15,6 +15,7 @@ use iced_x86::Instruction;
 use isa::{Effects, Gpr, GprMask, Isa, LaneMask, MemAccess, MemSize, RAX, RCX};
 
 use crate::motion::{Motion, motion};
+use crate::recall::Recall;
 
 pub use isa::Segment;
 
@@ -193,6 +194,7 @@ struct KnownSum {
 pub struct Planner {
     isa: Isa,
     effects: Effects,
+    recall: Recall,
     known: [Option<Value>; 16],
     sums: Vec<KnownSum>,
 }
@@ -205,7 +207,13 @@ impl Default for Planner {
 
 impl Planner {
     pub fn new() -> Planner {
-        Planner { isa: Isa::new(), effects: Effects::default(), known: [None; 16], sums: Vec::new() }
+        Planner {
+            isa: Isa::new(),
+            effects: Effects::default(),
+            recall: Recall::default(),
+            known: [None; 16],
+            sums: Vec::new(),
+        }
     }
 
     /// Plans the block made of these instructions, which must be fewer than 65536.
@@ -214,18 +222,26 @@ impl Planner {
         self.known = [None; 16];
         self.sums.clear();
         for (n, i) in insns.iter().enumerate() {
-            let summary = self.isa.summary(i);
-            if summary.mem {
-                self.plan_accesses(n as u16, i, out);
-            }
-            self.advance(i, summary.gpr_write);
-            out.ends.push((out.slots.len() as u16, out.accesses.len() as u16));
+            self.step(n as u16, i, out);
         }
+    }
+
+    fn step(&mut self, n: u16, i: &Instruction, out: &mut BlockPlan) {
+        let summary = self.isa.summary(i);
+        if summary.mem {
+            self.plan_accesses(n, i, out);
+        }
+        self.advance(i, summary.gpr_write);
+        out.ends.push((out.slots.len() as u16, out.accesses.len() as u16));
     }
 
     fn plan_accesses(&mut self, insn: u16, i: &Instruction, out: &mut BlockPlan) {
         let mut effects = core::mem::take(&mut self.effects);
-        self.isa.effects(i, &mut effects);
+        effects.mem.clear();
+        if !self.recall.accesses(i, &mut effects.mem) {
+            self.isa.effects(i, &mut effects);
+            self.recall.learn(i, &effects.mem);
+        }
         let first = out.accesses.len();
         let mut ends_early = false;
         // An instruction reads before it writes.
@@ -366,4 +382,29 @@ fn lane_bits(insn: u16, mask: LaneMask, lanes: u8, elem: u8, out: &mut BlockPlan
 /// Bytes of the vector register that holds so many elements: 16, 32 or 64.
 fn vector_bytes(lanes: u8, elem: u8) -> u8 {
     (u32::from(lanes) * u32::from(elem)).clamp(16, 64).next_power_of_two() as u8
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use super::*;
+    use crate::synthetic::{Mix, Synthetic};
+
+    /// What is remembered of earlier instructions changes no plan.
+    #[test]
+    fn a_planner_that_remembers_plans_as_one_that_asks() {
+        let mut experienced = Planner::new();
+        let (mut a, mut b) = (BlockPlan::new(), BlockPlan::new());
+        for seed in 0..20 {
+            for block in Synthetic::new(seed, 100, Mix::Everything).blocks {
+                experienced.plan(&block.insns, &mut a);
+                let mut asking = Planner::new();
+                b.clear();
+                for (n, i) in block.insns.iter().enumerate() {
+                    asking.recall = Recall::default();
+                    asking.step(n as u16, i, &mut b);
+                }
+                assert_eq!(a, b);
+            }
+        }
+    }
 }

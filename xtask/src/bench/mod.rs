@@ -9,10 +9,15 @@ mod workloads;
 
 use std::{
     fs::File,
+    os::unix::process::CommandExt,
     path::PathBuf,
-    process::{Command, Stdio},
+    process::{Command, ExitStatus, Stdio},
+    sync::mpsc,
+    thread,
     time::{Duration, Instant},
 };
+
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::{
     args::Args,
@@ -22,6 +27,9 @@ use crate::{
 };
 pub use table::publish;
 pub use workloads::Workload;
+
+/// No workload takes this long in any column.
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// A way to run a workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -205,13 +213,30 @@ fn timed(
         .stdout(file(&out)?)
         .stderr(file(&err)?);
     let started = Instant::now();
-    let status = command.status().map_err(|e| format!("{}: {e}", argv[0]))?;
+    let status = wait_with_limit(&mut command).map_err(|e| format!("{}: {e}", argv[0]))?;
     let time = started.elapsed();
     if !status.success() {
         let said = std::fs::read_to_string(&err).unwrap_or_default();
         return Err(format!("{status} {}", said.lines().last().unwrap_or_default()));
     }
     std::fs::read(&out).map(|output| (time, output)).map_err(|e| e.to_string())
+}
+
+/// Waits for the end without polling, which would blur short times; a watcher ends what takes too long.
+fn wait_with_limit(command: &mut Command) -> std::io::Result<ExitStatus> {
+    let mut child = command.process_group(0).spawn()?;
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let (done, ended) = mpsc::channel::<()>();
+    let watcher = thread::spawn(move || {
+        if let (Err(mpsc::RecvTimeoutError::Timeout), Some(group)) = (ended.recv_timeout(LIMIT), group) {
+            // Fails when it has just ended by itself.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    });
+    let status = child.wait();
+    drop(done);
+    let _ = watcher.join();
+    status
 }
 
 fn count_instructions(stage: &Stage, folder: &std::path::Path, clew: &str, workload: &Workload) -> Option<u64> {

@@ -192,7 +192,7 @@ impl Call<'_> {
         };
         let Some(config_fd) = write_config(&config.encode()) else { return Outcome::Value(-err::ENOMEM) };
         let mut words: Vec<Vec<u8>> =
-            alloc::vec![b"clew-engine\0".to_vec(), alloc::format!("{config_fd}\0").into_bytes()];
+            alloc::vec![crate::start::LATER.to_vec(), alloc::format!("{config_fd}\0").into_bytes()];
         words.extend(core::iter::once(path).chain(argv.iter().map(|a| a.as_slice())).map(with_zero));
         let env: Vec<Vec<u8>> = envp.iter().map(with_zero).collect();
         let pointers = |list: &[Vec<u8>]| -> Vec<u64> {
