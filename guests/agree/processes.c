@@ -202,10 +202,14 @@ static void on_child(int signo) { (void)signo; children++; }
 
 static void stops(void) {
     signal(SIGCHLD, on_child);
+    // The child waits for a word after it has been continued: otherwise it may have ended before that is seen.
+    int word[2];
+    if (pipe(word)) return;
     pid_t p = fork();
     if (p == 0) {
+        char c;
         raise(SIGSTOP);
-        _exit(8);
+        _exit(read(word[0], &c, 1) == 1 ? 8 : 9);
     }
     int status;
     waitpid(p, &status, WUNTRACED);
@@ -213,7 +217,8 @@ static void stops(void) {
     kill(p, SIGCONT);
     waitpid(p, &status, WCONTINUED);
     printf("continued %d\n", WIFCONTINUED(status) ? 1 : 0);
-    if (WIFCONTINUED(status)) waitpid(p, &status, 0);
+    if (write(word[1], "x", 1) != 1) return;
+    waitpid(p, &status, 0);
     show("end", status);
     printf("SIGCHLD seen: %d\n", children > 0);
     p = fork();

@@ -16,7 +16,7 @@ use crate::{
     confine::Confinement,
     determinism,
     guests::{clew_binary, has_program},
-    isolation, pysuite,
+    isolation, oracles, pysuite,
     scratch::root,
     tally::Tally,
     tidy,
@@ -63,21 +63,25 @@ pub fn check(extent: Extent, clew: Option<String>) -> Result<bool, String> {
     Ok(passed == total)
 }
 
-fn cargo_steps() -> Vec<(&'static str, Vec<&'static str>)> {
+fn cargo_steps() -> Vec<(&'static str, Vec<String>)> {
+    // The oracles run by themselves afterwards, where their figures can be seen.
+    let others = oracles::filter_of_others();
     let test = if has_program("cargo-nextest") {
-        vec!["nextest", "run", "--workspace", "--no-fail-fast"]
+        vec!["nextest", "run", "--workspace", "--no-fail-fast", "--status-level", "fail", "-E", &others]
     } else {
         vec!["test", "--workspace", "--no-fail-fast", "--quiet"]
     };
-    vec![
+    [
         ("formatting", vec!["fmt", "--all", "--check"]),
         ("clippy", vec!["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]),
         ("documentation", vec!["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"]),
         ("tests", test),
     ]
+    .map(|(name, words)| (name, words.into_iter().map(str::to_owned).collect()))
+    .to_vec()
 }
 
-fn step(tally: &mut Tally, name: &str, words: &[&str]) {
+fn step(tally: &mut Tally, name: &str, words: &[String]) {
     println!("== cargo {}", words.join(" "));
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(words).current_dir(root());
@@ -126,7 +130,8 @@ fn suites(extent: Extent, clew: &str, tallies: &mut Vec<Tally>) {
     };
     let pysuite =
         pysuite::Request { clew: clew(), only: None, sample: sample(PYSUITE_SAMPLE), mode: "none".to_owned() };
-    let steps: [(&str, &Suite<'_>); 7] = [
+    let steps: [(&str, &Suite<'_>); 8] = [
+        ("oracles", &|| Ok(oracles::oracles(full))),
         ("agree", &|| agreement(plain, AGREE_SAMPLE)),
         ("agree confined", &|| agreement(confined, CONFINED_SAMPLE)),
         ("pysuite", &|| pysuite::pysuite(&pysuite)),

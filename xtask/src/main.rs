@@ -13,6 +13,7 @@ mod determinism;
 mod exec;
 mod guests;
 mod isolation;
+mod oracles;
 mod pysuite;
 mod random;
 mod scratch;
@@ -40,6 +41,7 @@ const USAGE: &str = "usage: cargo xtask TASK [OPTIONS]
   determinism   the same seed gives the same run                     --runs N  --only TEXT
   isolation     wild loads and stores behave as natively             --mode LIST
   badinput      bad input gives one clear sentence and the right status
+  oracles       the tests against independent oracles, with their figures   --full
   bench engine  ratios to native, beside valgrind and qemu           --rounds N  --only TEXT  --quick  --no-peers
                   --publish
 
@@ -106,6 +108,11 @@ fn run(task: &str, mut args: Args) -> Result<bool, String> {
             let clew = args.value("--clew")?;
             args.finish()?;
             show(badinput::badinput(clew)?)
+        }
+        "oracles" => {
+            let full = args.flag("--full");
+            args.finish()?;
+            show(oracles::oracles(full))
         }
         "bench" => {
             if args.word().as_deref() != Some("engine") {

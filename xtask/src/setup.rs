@@ -4,11 +4,11 @@
 //! the network; everything else works without.
 
 use std::{
-    fs,
+    env, fs,
     process::{Command, Stdio},
 };
 
-use crate::guests::has_program;
+use crate::{guests::has_program, scratch::root};
 
 /// A package and a program or file by which we see that it is there.
 struct Package {
@@ -56,6 +56,27 @@ const PACKAGES: &[Package] = &[
 
 /// Installs what is missing, if that is possible.
 pub fn setup() -> Result<bool, String> {
+    fetch_crates();
+    install_programs()
+}
+
+/// Downloads the crates of the workspace and of the engine's program, so that later builds need no network.
+fn fetch_crates() {
+    for manifest in ["Cargo.toml", "crates/engine-bin/Cargo.toml"] {
+        if !root().join(manifest).exists() {
+            continue;
+        }
+        let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .args(["fetch", "--quiet", "--manifest-path", manifest])
+            .current_dir(root())
+            .status();
+        if !status.is_ok_and(|s| s.success()) {
+            println!("setup: the crates of {manifest} could not all be downloaded; building may need the network");
+        }
+    }
+}
+
+fn install_programs() -> Result<bool, String> {
     let suite = python_tests();
     let mut wanted: Vec<String> = missing().iter().map(|p| p.name.to_owned()).collect();
     wanted.extend(suite.as_ref().filter(|_| !has_python_tests()).cloned());

@@ -20,6 +20,8 @@ pub struct CodePage {
 #[derive(Default)]
 pub struct CodePages {
     pages: AddressMap<CodePage>,
+    /// How many pages are restless: usually none, and then nothing needs to be looked up.
+    restless: u32,
 }
 
 impl CodePages {
@@ -40,11 +42,11 @@ impl CodePages {
 
     /// Does this page change too often to be protected?
     pub fn is_restless(&self, page: u64) -> bool {
-        self.pages.get(&(page >> 12)).is_some_and(|p| p.restless())
+        self.restless != 0 && self.pages.get(&(page >> 12)).is_some_and(|p| p.restless())
     }
 
     pub fn any_restless(&self, start: u64, end: u64) -> bool {
-        ((start >> 12)..=((end - 1) >> 12)).any(|p| self.is_restless(p << 12))
+        self.restless != 0 && ((start >> 12)..=((end - 1) >> 12)).any(|p| self.is_restless(p << 12))
     }
 
     /// A store hit the page: its blocks, which the caller invalidates. The page is no longer protected.
@@ -53,6 +55,7 @@ impl CodePages {
             Some(p) => {
                 p.protected = false;
                 p.faults = p.faults.saturating_add(1);
+                self.restless += (p.faults == PATIENCE) as u32;
                 core::mem::take(&mut p.blocks)
             }
             None => Vec::new(),

@@ -17,6 +17,7 @@ use testkit::{End, Shown, oracle, sample};
 const GUESTS: [&str; 5] = ["sorts.c", "machine.c", "calc.c", "recursion.c", "varargs.c"];
 const CASES_PER_GUEST: usize = 40;
 const SAMPLE_PER_GUEST: usize = 6;
+const MODES: [Mode; 4] = [Mode::None, Mode::Tick, Mode::Count, Mode::Trace];
 const SEED: u64 = 0xc1e0;
 /// Processor time after the change; the guests themselves need about a millisecond.
 const BUDGET: Duration = Duration::from_millis(500);
@@ -88,7 +89,6 @@ fn check(subject: &Subject, alteration: &Alteration, native: &Shown, mode: Mode)
 
 #[test]
 fn altered_runs_end_as_natively() {
-    let modes = [Mode::None, Mode::Tick, Mode::Count, Mode::Trace];
     let (mut wrong, mut done, mut replaced, mut away) = (Vec::new(), 0, 0, 0);
     for (g, name) in GUESTS.into_iter().enumerate() {
         let subject = Subject::new(name);
@@ -97,7 +97,7 @@ fn altered_runs_end_as_natively() {
             done += 1;
             replaced += skipped;
             away += u32::from(native.shown.end == End::RanAway);
-            let result = check(&subject, &alteration, &native.shown, modes[case % modes.len()]);
+            let result = check(&subject, &alteration, &native.shown, MODES[case % MODES.len()]);
             wrong.extend(result.err().map(|w| format!("case {g}.{case}: {w}")));
         }
     }
@@ -118,14 +118,15 @@ fn flags_survive_a_skipped_comparison() {
         let subject = Subject::new(name);
         let sites = subject.sites.before_comparisons(&subject.program);
         assert!(sites.len() > 5, "{name} has {} such places", sites.len());
-        for (n, (site, branch)) in sites.into_iter().enumerate().take(12) {
+        for (site, branch) in sites.into_iter().take(12) {
             let alteration = Alteration { site, instance: 1, change: Change::Skip { to: branch } };
             let native = altered::run(&subject.path, &alteration, Layout::Fixed, BUDGET);
             if native.cpu > MIDDLING {
                 continue;
             }
-            let mode = [Mode::None, Mode::Tick, Mode::Count, Mode::Trace][n % 4];
-            wrong.extend(check(&subject, &alteration, &native.shown, mode).err());
+            for mode in MODES {
+                wrong.extend(check(&subject, &alteration, &native.shown, mode).err());
+            }
         }
     }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
@@ -146,7 +147,7 @@ fn what_runs_away_natively_runs_away_under_clew() {
         let alteration = go_on(&subject, rounds);
         let native = altered::run(&subject.path, &alteration, Layout::Fixed, BUDGET).shown;
         assert_eq!(native.end, End::RanAway, "{alteration}");
-        for mode in [Mode::None, Mode::Tick, Mode::Count, Mode::Trace] {
+        for mode in MODES {
             check(&subject, &alteration, &native, mode).unwrap();
         }
     }

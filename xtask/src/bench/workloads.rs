@@ -28,10 +28,10 @@ print(work(int(__import__('sys').argv[1])))
 ";
 const LUA: &str = "
 local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end
-local n, t = tonumber(arg[1]), {}
-for i = 1, n do t[i % 1000] = (t[i % 1000] or 0) + i % 7; if i % 50 == 0 then t[#t + 1] = ('x' .. i):upper():rep(2) end end
-table.sort(t, function(a, b) return tostring(a) < tostring(b) end)
-print(fib(24), #t, t[1])
+local n, t, s = tonumber(arg[1]), {}, {}
+for i = 1, n do t[i % 1000] = (t[i % 1000] or 0) + i % 7; if i % 50 == 0 then s[#s + 1] = ('x' .. i):upper():rep(2) end end
+table.sort(s)
+print(fib(24), #s, s[1], t[5])
 ";
 
 /// Every workload, smaller by the factor `shrink`.

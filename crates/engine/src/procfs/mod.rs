@@ -3,6 +3,8 @@
 pub mod maps;
 pub mod paths;
 
+use crate::signals::actions::{SIG_DFL, SIG_IGN};
+use crate::signals::bit;
 use crate::state::Engine;
 use crate::sys::{self, nr};
 use crate::threads::Thread;
@@ -41,6 +43,34 @@ impl Engine {
         let heap = self.memory.brk_start..crate::memory::page_up(self.memory.brk);
         let view = View { heap, stack: self.memory.stack.clone(), pages: &pages };
         file_with(b"maps\0", &maps::rewrite(&text, &view))
+    }
+
+    /// `status` with the guest's signal sets instead of the engine's.
+    pub fn open_status(&mut self, t: &Thread) -> Option<i64> {
+        let text = read_file(b"/proc/thread-self/status\0");
+        let (mut ignored, mut caught) = (0u64, 0u64);
+        for signal in 1..=64 {
+            match self.actions.get(signal).handler {
+                SIG_DFL => {}
+                SIG_IGN => ignored |= bit(signal),
+                _ => caught |= bit(signal),
+            }
+        }
+        let mut out = Vec::with_capacity(text.len());
+        for line in text.split_inclusive(|b| *b == b'\n') {
+            let set = match line {
+                [b'S', b'i', b'g', b'B', b'l', b'k', b':', ..] => t.mask,
+                [b'S', b'i', b'g', b'I', b'g', b'n', b':', ..] => ignored,
+                [b'S', b'i', b'g', b'C', b'g', b't', b':', ..] => caught,
+                _ => {
+                    out.extend_from_slice(line);
+                    continue;
+                }
+            };
+            out.extend_from_slice(&line[..7]);
+            out.extend_from_slice(alloc::format!("\t{set:016x}\n").as_bytes());
+        }
+        (!out.is_empty()).then(|| file_with(b"status\0", &out)).flatten()
     }
 
     /// The auxiliary vector the guest was started with.

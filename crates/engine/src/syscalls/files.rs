@@ -2,7 +2,7 @@
 
 use super::process::read_string;
 use super::{Call, Outcome};
-use crate::procfs::paths::{Entry, Own};
+use crate::procfs::paths::{Entry, Own, Who};
 use crate::sys::{self, err, nr};
 use alloc::vec::Vec;
 
@@ -102,6 +102,10 @@ impl Call<'_> {
         match own.entry {
             Entry::Exe => Some(self.with_exe_path(arg)),
             Entry::Maps | Entry::Smaps => self.e.open_maps(own.entry == Entry::Smaps).map(Outcome::Value),
+            // Of other threads the kernel's answer will do.
+            Entry::Status if own.who == Who::Process || own.who == Who::Thread(self.t.tid) => {
+                self.e.open_status(self.t).map(Outcome::Value)
+            }
             Entry::Auxv => self.e.open_auxv().map(Outcome::Value),
             Entry::Fd(Some(n)) | Entry::FdInfo(Some(n)) if self.e.hidden.contains(n as u64) => {
                 Some(Outcome::Value(-err::ENOENT))

@@ -1,4 +1,4 @@
-//! Reads the records that `stepper.c` writes; its `put_*` functions are the other half of this file.
+//! Reads the records that the stepper writes; the `put_*` functions in `through.h` are the other half of this file.
 
 use super::access::{Machine, Vectors};
 use std::io::Read;
