@@ -2,7 +2,7 @@
 //!
 //! It gives what [`crate::decode`] gives, in arrays: the blocks that ran and all addresses that they touched, in
 //! execution order, and the same checksum. Blocks whose record is plain (nearly all) are compiled into templates and
-//! consumed a window of four at a time ([`crate::template`]): find the next four tags, look the window up, compute its
+//! consumed a window of four at a time (module `template`): find the next four tags, look the window up, compute its
 //! addresses lane by lane. Everything else (rep strings, gathers, special records) takes the way of the reference
 //! decoder and is told as events.
 //!

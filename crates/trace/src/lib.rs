@@ -4,7 +4,7 @@
 //! and holds the few register values from which all addresses the block touched can be computed; the [`plan`] says
 //! which. Both sides compute the plan from the same instructions, so it never travels.
 //!
-//! Without the feature `host` this crate is `no_std` and holds only [`plan`], [`motion`] and [`format`], which the
+//! Without the feature `host` this crate is `no_std` and holds only [`mod@plan`], [`mod@motion`] and [`mod@format`], which the
 //! engine uses. With it come the reference decoder, the fast consumer, the ring's reader and the checker.
 #![cfg_attr(not(any(test, feature = "host")), no_std)]
 extern crate alloc;

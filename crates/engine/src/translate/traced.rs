@@ -1,4 +1,4 @@
-//! The trace record of a block: its id, then the address bases that its plan asks for.
+//! The trace record of a block: its tag (id and length), then the address bases that its plan asks for.
 //!
 //! ```text
 //! begin    spill rt (and ra); mov rt, gs:[trace]; mov dword [rt], id
@@ -32,7 +32,7 @@ pub fn begin(t: &mut Translation, e: &mut Emitter, block: &Decoded, b: &mut Bloc
         t.spill(ra, SpillSlot::Spill1);
     }
     t.asm.load_gs(rt, at::TRACE);
-    t.asm.store_imm32(rt, 0, b.request.block_id);
+    t.asm.store_imm32(rt, 0, e.plan.tag(b.request.block_id));
 }
 
 /// Slots recorded before instruction `k`.
