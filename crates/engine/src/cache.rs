@@ -218,10 +218,7 @@ impl Cache {
             debug_assert!(rel as i32 as i64 == rel, "a relocation of the block at {pc:#x} is out of reach");
             t.asm.bytes[field..field + 4].copy_from_slice(&(rel as i32).to_le_bytes());
         }
-        if base + SLACK / 16 > self.populated && base > BLOCKS + SLACK / 4 {
-            sys::populate(self.populated, SLACK / 4);
-            self.populated += SLACK / 4;
-        }
+        self.prepare_pages(base);
         write_code(base, &t.asm.bytes);
         self.hot += t.asm.bytes.len() as u64;
         let offset = (base - CACHE.start) as u32;
@@ -247,6 +244,22 @@ impl Cache {
         });
         self.by_pc.insert(pc, index);
         index
+    }
+
+    /// A small program stays on small pages; a large one gets its pages in larger pieces.
+    fn prepare_pages(&mut self, base: u64) {
+        if base < self.populated {
+            return;
+        }
+        if self.populated == BLOCKS + SLACK {
+            sys::prefer_large_pages(CACHE.start + 2 * SLACK, CACHE.end - CACHE.start - 2 * SLACK);
+            self.populated = u64::MAX;
+        } else if base >= BLOCKS + SLACK / 4 {
+            sys::populate(self.populated, SLACK / 4);
+            self.populated += SLACK / 4;
+        } else {
+            self.populated += SLACK / 4;
+        }
     }
 
     /// Code that continues the straight line after the last installed block.

@@ -13,6 +13,8 @@ use model::layout::ENGINE_HEAP;
 const CLASSES: usize = 160;
 /// Memory is taken from the kernel in pieces of this size.
 const GROW: u64 = 1 << 20;
+/// And in these, once it is clear that much is needed.
+const LARGE: u64 = 4 << 20;
 
 static MAPPED_END: AtomicU64 = AtomicU64::new(0);
 
@@ -80,13 +82,16 @@ unsafe impl GlobalAlloc for Heap {
         let p = s.next.next_multiple_of(layout.align().max(16) as u64);
         let end = p + size as u64;
         if end > s.mapped {
-            let more = (end - s.mapped).next_multiple_of(GROW);
+            let piece = if s.mapped >= ENGINE_HEAP.start + LARGE { LARGE } else { GROW };
+            let more = (end - s.mapped).next_multiple_of(piece);
             if s.mapped + more > ENGINE_HEAP.end
                 || sys::map_engine(s.mapped, more, sys::PROT_READ | sys::PROT_WRITE).is_err()
             {
                 return core::ptr::null_mut();
             }
-            if s.mapped > ENGINE_HEAP.start {
+            if piece == LARGE {
+                sys::prefer_large_pages(s.mapped, more);
+            } else if s.mapped > ENGINE_HEAP.start {
                 sys::populate(s.mapped, more.min(GROW));
             }
             s.mapped += more;

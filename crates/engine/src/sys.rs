@@ -303,6 +303,13 @@ pub fn populate(at: u64, len: u64) {
     unsafe { raw3(nr::MADVISE, at, len, MADV_POPULATE_WRITE) };
 }
 
+/// Lets the kernel use large pages for a range that will be filled: fewer faults, fewer address translations.
+pub fn prefer_large_pages(at: u64, len: u64) {
+    const MADV_HUGEPAGE: u64 = 14;
+    // SAFETY: advice about the engine's own pages.
+    unsafe { raw3(nr::MADVISE, at, len, MADV_HUGEPAGE) };
+}
+
 /// The kernel's monotonic clock in nanoseconds.
 pub fn monotonic_ns() -> u64 {
     let mut ts = [0u64; 2];

@@ -92,6 +92,16 @@ impl Decoded {
     }
 }
 
+impl Decoded {
+    /// Drops what the first thread did before it first came to `pc`.
+    pub fn since(&mut self, pc: u64) {
+        if let Some(main) = self.threads.first_mut() {
+            let at = main.iter().position(|got| got.pc() == pc).unwrap_or(0);
+            main.drain(..at);
+        }
+    }
+}
+
 /// What a successful comparison covered.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Covered {

@@ -18,13 +18,18 @@ pub struct Guest {
 
 /// Compiles `guests/<name>`; `None` if this CPU cannot run it.
 pub fn guest(name: &str) -> Option<Guest> {
+    guest_with(name, &[])
+}
+
+/// The same with more flags than its own.
+pub fn guest_with(name: &str, more: &[&str]) -> Option<Guest> {
     let source = repository().join("guests").join(name);
     let text = read(&source);
     let missing: Vec<_> = fact(&text, "needs:").into_iter().filter(|f| !cpu_has(f)).collect();
     if !missing.is_empty() {
         return None;
     }
-    let program = compile(&source, &fact(&text, "flags:"));
+    let program = compile(&source, &[fact(&text, "flags:"), more.to_vec()].concat());
     let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     Some(Guest { name, source, program })
 }

@@ -63,6 +63,24 @@ impl Program {
         if self.pie { model::layout::PIE_BASE } else { 0 }
     }
 
+    /// The address, as linked, of a symbol in the symbol table.
+    pub fn symbol(&self, name: &str) -> Option<u64> {
+        let f = &self.file;
+        let (table, size, count) = (u64_at(f, 40)?, u16_at(f, 58)?, u16_at(f, 60)?);
+        let section = |i: u64| (table + i * u64::from(size)) as usize;
+        const SHT_SYMTAB: u32 = 2;
+        let symbols = (0..u64::from(count)).map(section).find(|&at| u32_at(f, at + 4) == Some(SHT_SYMTAB))?;
+        let strings = u64_at(f, section(u64::from(u32_at(f, symbols + 40)?)) + 24)? as usize;
+        let (start, length) = (u64_at(f, symbols + 24)? as usize, u64_at(f, symbols + 32)? as usize);
+        let wanted = [name.as_bytes(), b"\0"].concat();
+        let named = |at: &usize| {
+            let text = u32_at(f, *at).and_then(|offset| f.get(strings + offset as usize..));
+            text.is_some_and(|t| t.starts_with(&wanted))
+        };
+        let found = (start..start + length).step_by(24).find(named)?;
+        u64_at(f, found + 8)
+    }
+
     /// Up to 16 bytes of the file at an address as linked; shorter at the end of a segment.
     pub fn code(&self, vaddr: u64) -> &[u8] {
         let holds = |s: &&Segment| vaddr >= s.vaddr && vaddr < s.vaddr + s.file_size;

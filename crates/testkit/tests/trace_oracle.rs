@@ -5,7 +5,7 @@ use model::Cpu;
 use model::wire::{Action, Config, Probe, Site};
 use std::time::Duration;
 use testkit::compare::{Covered, Decoded, compare};
-use testkit::compile::guest;
+use testkit::compile::{Guest, guest, guest_with};
 use testkit::elf::Program;
 use testkit::under_clew::UnderClew;
 use testkit::{Shown, oracle, sample};
@@ -34,10 +34,20 @@ const GUESTS: [&str; 18] = [
 const SAMPLE: usize = 9;
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// `static/` before a name: linked statically, so that the C library is part of the program and is compared too, from
+/// `main` on. Before that it looks at what Clew changes on purpose: the CPU, the environment, the kernel's features.
+fn guest_as(name: &str) -> Option<Guest> {
+    match name.strip_prefix("static/") {
+        Some(plain) => guest_with(&format!("oracle/{plain}"), &["-static"]),
+        None => guest(&format!("oracle/{name}")),
+    }
+}
+
 /// Compares one guest; nothing if this CPU cannot run it.
 fn check(name: &str, cpu: Cpu) -> Option<Result<Covered, String>> {
-    let guest = guest(&format!("oracle/{name}"))?;
-    let at_entry = Site::Executable(Program::read(&guest.program).entry);
+    let guest = guest_as(name)?;
+    let program = Program::read(&guest.program);
+    let at_entry = Site::Executable(program.entry);
     let probes = vec![Probe { site: at_entry, instance: 1, action: Action::Report }];
     let (run, events) = UnderClew::trace(&guest.program, &[], Config { cpu, probes, ..Config::default() }, LIMIT);
     let shown = match run.shown {
@@ -46,10 +56,16 @@ fn check(name: &str, cpu: Cpu) -> Option<Result<Covered, String>> {
     };
     const RSP: usize = 4;
     let rsp = run.run.hits().next().map_or(0, |(_, _, _, registers)| registers.gpr[RSP]);
-    let native = oracle::trace_aligned::<&str>(&guest.program, &[], rsp);
+    let mut native = oracle::trace_aligned::<&str>(&guest.program, &[], rsp);
+    let mut decoded = Decoded::new(&events);
+    if name.starts_with("static/") {
+        let main = program.symbol("main").expect("a static guest has symbols");
+        native.since(main);
+        decoded.since(main);
+    }
     let expected = Shown { stdout: native.stdout.clone(), end: native.end };
     // The trace first: where it goes wrong tells why the output does.
-    let result = compare(&native, &Decoded::new(&events));
+    let result = compare(&native, &decoded);
     let same = || if shown == expected { Ok(()) } else { Err(format!("expected {expected:?}, got {shown:?}")) };
     let troubles = run.run.troubles.iter().chain(run.run.traces.iter().filter_map(|t| t.damage.as_ref()));
     let troubles: Vec<_> = troubles.cloned().collect();

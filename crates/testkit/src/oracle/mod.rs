@@ -65,6 +65,14 @@ pub struct Trace {
 }
 
 impl Trace {
+    /// Drops what the first thread did before it first came to `pc`.
+    pub fn since(&mut self, pc: u64) {
+        if let Some(main) = self.threads.first_mut() {
+            let at = main.iter().position(|e| matches!(e, Entry::Insn(step) if step.pc == pc)).unwrap_or(0);
+            main.drain(..at);
+        }
+    }
+
     /// How many instructions were executed inside the traced ranges.
     pub fn instructions(&self) -> usize {
         self.threads.iter().flatten().filter(|e| matches!(e, Entry::Insn(_))).count()
