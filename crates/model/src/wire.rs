@@ -162,23 +162,46 @@ pub struct Frame {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Report {
     /// An image has been loaded and is about to run.
-    Started { exe: String, bias: u64 },
+    Started {
+        exe: String,
+        bias: u64,
+    },
     Blocks(Vec<BlockDef>),
     /// A trace ring exists; its descriptor travels with the packet.
-    Ring { buffers: u32, size: u32 },
-    ProbeHit { probe: u32, tid: u32, tick: u64, registers: Registers },
+    Ring {
+        buffers: u32,
+        size: u32,
+    },
+    ProbeHit {
+        probe: u32,
+        tid: u32,
+        tick: u64,
+        registers: Registers,
+    },
     Counts(Vec<BlockCount>),
     Stats(Stats),
     /// The guest died of a signal.
     Crash(Crash),
     /// The engine itself is wrong; says where.
-    EngineFault { message: String, pc: GuestAddr },
+    EngineFault {
+        message: String,
+        pc: GuestAddr,
+    },
     /// The guest did something that cannot be followed; says what and where.
-    Lost { message: String, pc: GuestAddr },
+    Lost {
+        message: String,
+        pc: GuestAddr,
+    },
     /// A named degradation: something unsupported was answered as an old kernel would.
-    Note { message: String, pc: GuestAddr },
+    Note {
+        message: String,
+        pc: GuestAddr,
+    },
     /// The guest could not be loaded; status is what the host exits with.
-    NotLoaded { status: u8, message: String },
+    NotLoaded {
+        status: u8,
+        message: String,
+    },
 }
 
 /// A report and who sent it.
@@ -563,7 +586,11 @@ mod tests {
     fn reports_survive_the_wire() {
         let registers = Registers { gpr: core::array::from_fn(|i| i as u64 * 3), rip: 9, rflags: 0x246 };
         check_round_trip(Report::Started { exe: "/bin/true".into(), bias: 1 });
-        check_round_trip(Report::Blocks(alloc::vec![BlockDef { id: 3, pc: GuestAddr(5), bytes: alloc::vec![0x90, 0xc3] }]));
+        check_round_trip(Report::Blocks(alloc::vec![BlockDef {
+            id: 3,
+            pc: GuestAddr(5),
+            bytes: alloc::vec![0x90, 0xc3]
+        }]));
         check_round_trip(Report::ProbeHit { probe: 1, tid: 2, tick: 3, registers });
         check_round_trip(Report::Stats(Stats { blocks: 1, threads: 99, ..Stats::default() }));
         check_round_trip(Report::Crash(Crash {
@@ -590,7 +617,11 @@ mod tests {
             probes: alloc::vec![
                 Probe { site: Site::Executable(0x1234), instance: 7, action: Action::Flip },
                 Probe { site: Site::Absolute(GuestAddr(9)), instance: 0, action: Action::Skip(Site::Executable(1)) },
-                Probe { site: Site::Executable(2), instance: 1, action: Action::SetMemory(GuestAddr(3), alloc::vec![1]) },
+                Probe {
+                    site: Site::Executable(2),
+                    instance: 1,
+                    action: Action::SetMemory(GuestAddr(3), alloc::vec![1])
+                },
                 Probe { site: Site::Executable(2), instance: 1, action: Action::SwitchMode(Mode::Count) },
             ],
             ..Config::default()

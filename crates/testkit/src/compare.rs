@@ -11,7 +11,7 @@
 use crate::oracle::{Access, Entry, Step, Touched, Trace, disassemble};
 use crate::regions::RegionId;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::ops::Range;
 use trace::event::{Event, Mem};
 use trace::format::Special;
@@ -111,6 +111,14 @@ pub struct Covered {
     pub signals: u64,
     /// The constants found, by mapping.
     pub moved: BTreeMap<RegionId, i64>,
+}
+
+impl fmt::Display for Covered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Covered { threads, instructions, accesses, signals, moved } = self;
+        write!(f, "{threads} threads, {instructions} instructions, {accesses} accesses, {signals} signals equal")?;
+        write!(f, "; {} mappings lie elsewhere", moved.values().filter(|d| **d != 0).count())
+    }
 }
 
 /// Compares; the error tells the first difference with what surrounds it.

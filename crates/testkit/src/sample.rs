@@ -2,6 +2,8 @@
 //!
 //! Tests that compare hundreds of cases do a fixed part of them normally and all with `CLEW_FULL=1`, and say which.
 
+use std::io::Write;
+
 /// Whether all cases are wanted.
 pub fn full() -> bool {
     std::env::var_os("CLEW_FULL").is_some_and(|v| v != "0" && !v.is_empty())
@@ -13,6 +15,12 @@ pub fn indices(all: usize, some: usize) -> Vec<usize> {
         return (0..all).collect();
     }
     (0..some).map(|i| i * all / some).collect()
+}
+
+/// Says how much was done, also when the test passes and its other output is held back.
+pub fn say(line: &str) {
+    // A closed stderr is no reason to fail.
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 #[cfg(test)]

@@ -102,10 +102,8 @@ fn altered_runs_end_as_natively() {
         }
     }
     let all = GUESTS.len() * CASES_PER_GUEST;
-    println!(
-        "{done} of {all} alterations compared ({away} run away; {replaced} draws replaced), {} wrong",
-        wrong.len()
-    );
+    let more = format!("{away} run away; {replaced} draws replaced");
+    sample::say(&format!("alterations: {done} of {all} compared ({more}), {} wrong", wrong.len()));
     assert!(wrong.is_empty(), "{} of {done}:\n{}", wrong.len(), wrong.join("\n"));
 }
 

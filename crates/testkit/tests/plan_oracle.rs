@@ -145,6 +145,6 @@ fn records_from_native_states_decode_to_native_addresses() {
     let names = ["strings.c", "vectors.c", "x87.c", "odd.c", "vectors512.c", "jit.c", "inlined.c"];
     let chosen = sample::indices(names.len(), 4);
     let wrong: Vec<_> = chosen.iter().flat_map(|&i| check(&format!("oracle/{}", names[i]))).collect();
-    println!("{} of {} guests checked", chosen.len(), names.len());
+    sample::say(&format!("plan oracle: {} of {} guests checked", chosen.len(), names.len()));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -260,7 +260,14 @@ impl Gathering {
             t.end_of_rep();
         }
         let end = self.end.expect("the stepper tells how the program ended");
-        let threads = self.threads.into_iter().map(|t| t.entries).collect();
+        let mut threads: Vec<_> = self.threads.into_iter().map(|t| t.entries).collect();
+        for entries in &mut threads {
+            // The signal that killed it is its end, not something it did.
+            if matches!((entries.last(), end), (Some(Entry::Signal { signo, .. }), End::Signaled(s)) if *signo == s as u32)
+            {
+                entries.pop();
+            }
+        }
         Trace { threads, regions: self.regions, stdout, end }
     }
 }
