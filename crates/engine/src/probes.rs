@@ -67,6 +67,12 @@ impl Probes {
         !self.sites.is_empty() && self.sites.contains_key(&pc)
     }
 
+    /// Bytes from `at` to the next probed address, at most `max`.
+    pub fn distance(&self, at: u64, max: usize) -> usize {
+        let ahead = self.sites.keys().filter_map(|site| site.checked_sub(at)).min().unwrap_or(u64::MAX);
+        ahead.min(max as u64) as usize
+    }
+
     /// Gate-relative offset of the counter for `pc`.
     pub fn counter(&self, pc: u64) -> Option<i32> {
         let s = self.sites.get(&pc)?;

@@ -247,7 +247,11 @@ impl Engine {
         let restless = self.pages.is_restless(pc);
         let request = Request { max_instructions: if restless { 1 } else { max }, ..request };
         translate::decode_block(&request, code, &mut self.emitter.isa, &mut |a| probes.at(a), &mut self.decoded);
-        let mut code_at = |a: u64| memory.code(a);
+        // A probe may send the guest elsewhere: what comes behind its site proves nothing about the flags before it.
+        let mut code_at = |a: u64| {
+            let code = memory.code(a)?;
+            Some(&code[..probes.distance(a, code.len())])
+        };
         translate::translate(&request, &self.decoded, code, &mut self.emitter, &mut code_at, &mut self.translation);
         let end = self.decoded.end.max(pc + 1);
         let linkable = !self.pages.any_restless(pc, end);

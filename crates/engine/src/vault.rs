@@ -5,7 +5,7 @@
 //! it. A guest store into it is the guest's own SIGSEGV, because the fault comes from the cache.
 //!
 //! Closing costs tens of microseconds (12 for 64 KiB and 64 for 4 MiB, measured on a virtual machine), which is too much
-//! for every translation: the vault is closed on the first return to the guest after [`PATIENCE`] cycles have passed
+//! for every translation: the vault is closed on the first return to the guest after `PATIENCE` cycles have passed
 //! since it was opened, and the patience grows with what closing costs. So it stays open while a program is being
 //! translated, and in mode none as long as a guest neither calls the kernel nor reaches new code.
 //!

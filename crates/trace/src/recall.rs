@@ -168,7 +168,7 @@ mod tests {
     /// What is remembered is what isa would say, for random instructions of all kinds.
     #[test]
     fn memory_makes_no_difference() {
-        let rounds = std::env::var("ROUNDS").map_or(200_000, |n| n.parse().unwrap());
+        let rounds = 200_000;
         let (mut rng, mut isa, mut recall) = (Rng(1), Isa::new(), Recall::default());
         let (mut effects, mut recalled) = (Effects::default(), Vec::new());
         let mut remembered = 0;

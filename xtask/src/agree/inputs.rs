@@ -18,6 +18,8 @@ pub fn write_case_inputs(dir: &Path) -> io::Result<()> {
     fs::write(dir.join("text.txt"), text(&mut random, 150_000))?;
     fs::write(dir.join("words.txt"), lines(3000, |_| word(&mut random)))?;
     fs::write(dir.join("numbers.txt"), lines(4000, |_| format!("{}", random.below(10_000_000))))?;
+    // sort starts a second thread only for more than 128 Ki lines.
+    fs::write(dir.join("many.txt"), lines(290_000, |_| format!("{}", random.below(1_000_000))))?;
     fs::write(dir.join("table.csv"), lines(4000, |i| format!("{i},g{},{}.5", random.below(23), random.below(900))))?;
     fs::write(dir.join("data.json"), json(&mut random))?;
     fs::write(dir.join("binary.bin"), binary(&mut random, 250_000))?;

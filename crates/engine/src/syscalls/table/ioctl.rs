@@ -1,6 +1,6 @@
 //! What the argument of ioctl(2) is, by request number.
 //!
-//! Guarantees: exact for the requests in [`super::ioctl_rows`], among them all old ones whose number says nothing and
+//! Guarantees: exact for the requests in `ioctl_rows`, among them all old ones whose number says nothing and
 //! those whose number says something false. May miss: of any other request only the direction and size in its number
 //! are believed, so memory behind pointers inside its structure is not listed; [`known`] tells the two apart.
 //! Source: the kernel's uapi headers; `_IOC` in asm-generic/ioctl.h for the encoding.

@@ -1,7 +1,7 @@
 //! The system call table: one row per x86-64 Linux call, and what a call does to memory.
 //!
 //! Guarantees: every call up to number 471 (newer than Linux 6.12) has a row with its arguments, whether it can sleep,
-//! and what the engine does with it; [`row`] finds it in constant time. [`memory`] lists all memory that a call reads
+//! and what the engine does with it; [`row()`] finds it in constant time. [`memory`] lists all memory that a call reads
 //! and writes, before it is made (what it may touch) or after (what it did touch); see [`call`] for how exact that is.
 //! Pure data and pure functions: guest memory is reached only through the closure that the caller passes.
 //! May miss: what [`misses`] names for a given call; calls of the x32 and 32-bit ABIs, which have no rows.
