@@ -86,7 +86,6 @@ pub struct Thread {
     /// Deadline of a timed wait in (virtual or real) nanoseconds; 0 = none.
     pub deadline: u64,
     pub fs: u64,
-    pub trace_fs: u64,
     /// Page of a write to translated code that must be retried by itself.
     pub written_page: u64,
 }

@@ -74,3 +74,58 @@ fn counter_slot(block: &Decoded, e: &mut Emitter, code: &mut CodeAt<'_>) -> Opti
         (!reads_first && liveness::dead_after(last, block.end, &mut e.isa, code)).then_some(0)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::translate::{Key, MAX_INSTRUCTIONS, RelocKind, decode_block};
+    use alloc::vec::Vec;
+
+    /// Code of the block at `pc` made from `bytes`, with every field that a relocation names blanked.
+    fn without_relocations(bytes: &'static [u8], pc: u64, mode: Mode) -> Vec<u8> {
+        let request = Request {
+            pc,
+            mode,
+            indirect_entry: true,
+            max_instructions: MAX_INSTRUCTIONS,
+            probe_counter: None,
+            block_id: 7,
+            counter: (mode == Mode::Count).then_some(0x100_0000),
+            taken_counter: None,
+            virtual_time: false,
+        };
+        let (mut e, mut block, mut t) = (Emitter::default(), Decoded::default(), Translation::default());
+        decode_block(&request, bytes, &mut e.isa, &mut |_| false, &mut block);
+        translate(&request, &block, bytes, &mut e, &mut |_| None, &mut t);
+        for r in &t.relocs {
+            let len = if r.kind == RelocKind::GuestNegated { 8 } else { 4 };
+            t.asm.bytes[r.at as usize..][..len].fill(0);
+        }
+        core::mem::take(&mut t.asm.bytes)
+    }
+
+    /// A translation refers to where it came from only through its relocations, in every mode.
+    fn check_relocatable(bytes: &'static [u8]) {
+        for mode in [Mode::None, Mode::Tick, Mode::Count, Mode::Trace] {
+            let here = without_relocations(bytes, 0x5555_5555_5000, mode);
+            let there = without_relocations(bytes, 0x5555_4123_4560, mode);
+            assert_eq!(here, there, "{bytes:x?} in mode {mode:?}");
+        }
+        let key = |pc| Key::of(bytes, pc, Mode::None);
+        assert_eq!(key(1).content, key(2).content);
+        assert_ne!(key(1), Key::of(bytes, 1, Mode::Tick));
+    }
+
+    #[test]
+    fn translations_can_be_moved() {
+        check_relocatable(&[0x8b, 0x05, 0x10, 0, 0, 0, 0xc3]); // mov eax, [rip+0x10]; ret
+        check_relocatable(&[0x50, 0xe8, 0x20, 0, 0, 0]); // push rax; call +0x20
+        check_relocatable(&[0xe8, 0xe0, 0xff, 0xff, 0xff]); // call -0x20
+        check_relocatable(&[0x48, 0xff, 0xc8, 0x75, 0xfb]); // dec rax; jne -5
+        check_relocatable(&[0x74, 0x10]); // je +0x10
+        check_relocatable(&[0xff, 0x15, 0x30, 0, 0, 0]); // call [rip+0x30]
+        check_relocatable(&[0x0f, 0x05]); // syscall
+        check_relocatable(&[0xe2, 0xfe]); // loop -2
+        check_relocatable(&[0x48, 0x8b, 0x04, 0xcb, 0xeb, 0x02]); // mov rax, [rbx+rcx*8]; jmp +2
+    }
+}
