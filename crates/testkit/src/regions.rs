@@ -12,6 +12,9 @@ pub enum RegionId {
     /// The program's own image: must not move.
     Image,
     Stack,
+    /// Strings of arguments and environment above the stack's beginning: between the two lies the kernel's auxiliary
+    /// vector, which Clew makes itself.
+    Strings,
     Heap,
     /// The control block and thread-local variables of a thread, reached through fs.
     Tls(u32),
@@ -38,6 +41,7 @@ impl RegionId {
 pub struct Regions {
     image: Range<u64>,
     stack_end: u64,
+    strings: u64,
     heap: Range<u64>,
     mappings: Vec<(Range<u64>, RegionId)>,
     /// Those that are unmapped again.
@@ -50,7 +54,7 @@ const STACK_REACH: u64 = 64 << 20;
 
 impl Regions {
     pub fn new(image: Range<u64>) -> Regions {
-        Regions { image, stack_end: 0, heap: 0..0, mappings: Vec::new(), gone: Vec::new(), next: 0 }
+        Regions { image, stack_end: 0, strings: 0, heap: 0..0, mappings: Vec::new(), gone: Vec::new(), next: 0 }
     }
 
     pub fn image(&self) -> Range<u64> {
@@ -58,7 +62,8 @@ impl Regions {
     }
 
     /// Takes the mappings at the program's entry. Segments of one file move together, so they are one region.
-    pub fn initial(&mut self, maps: &str) {
+    pub fn initial(&mut self, maps: &str, strings: u64) {
+        self.strings = strings;
         let mut last_file = "";
         for line in maps.lines() {
             let mut words = line.split_whitespace();
@@ -117,6 +122,9 @@ impl Regions {
         if self.image.contains(&addr) {
             return RegionId::Image;
         }
+        if addr < self.stack_end && self.strings != 0 && addr >= self.strings {
+            return RegionId::Strings;
+        }
         if addr < self.stack_end && addr >= self.stack_end - STACK_REACH {
             return RegionId::Stack;
         }
@@ -153,11 +161,12 @@ mod tests {
     #[test]
     fn mappings_are_found_and_followed() {
         let mut r = Regions::new(0x555555554000..0x555555559000);
-        r.initial(MAPS);
+        r.initial(MAPS, 0x7fffffffe000);
         check(&r, 0x555555558010, RegionId::Image);
         check(&r, 0x7ffff7d00000, r.find(0x7ffff7d28000));
         assert_ne!(r.find(0x7ffff7e80000), r.find(0x7ffff7d28000), "anonymous memory moves by itself");
         check(&r, 0x7fffffff0000, RegionId::Stack);
+        check(&r, 0x7fffffffe010, RegionId::Strings);
         check(&r, 0x7ffffe000000, RegionId::Stack);
         r.system_call(9, &[0, 5000, 3, 0x22, 0, 0], 0x7ffff7000000);
         let new = r.find(0x7ffff7001fff);

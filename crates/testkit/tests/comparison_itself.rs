@@ -17,6 +17,7 @@ fn native() -> &'static Trace {
 fn elsewhere(addr: u64, region: RegionId) -> u64 {
     match region {
         RegionId::Stack => addr - 0x1230,
+        RegionId::Strings => addr - 0x1010,
         RegionId::Heap => addr + 0x7000_0000,
         RegionId::Mapping(n) | RegionId::Tls(n) => addr - 0x10_0000_0000 - u64::from(n) * 0x10_0000,
         RegionId::Image | RegionId::Fixed(_) | RegionId::Handler(_) | RegionId::Unknown => addr,

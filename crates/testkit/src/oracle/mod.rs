@@ -199,7 +199,7 @@ impl Gathering {
 
     fn take(&mut self, record: Record, see: &mut impl FnMut(&Raw<'_>)) {
         match record {
-            Record::Maps(text) => self.regions.initial(&text),
+            Record::Maps { text, strings } => self.regions.initial(&text, strings),
             Record::Vectors { thread, vectors } => self.thread(thread).vectors = Some(vectors),
             Record::Insn { thread, machine, code } => self.insn(thread, &machine, code, see),
             Record::Syscall { nr, args, result } => self.regions.system_call(nr, &args, result),

@@ -5,8 +5,11 @@ use std::io::Read;
 
 /// One record.
 pub enum Record {
-    /// The text of `/proc/PID/maps` at the program's entry.
-    Maps(String),
+    /// The text of `/proc/PID/maps` at the program's entry, and where the strings of arguments and environment begin.
+    Maps {
+        text: String,
+        strings: u64,
+    },
     /// Vector state before the next instruction of the thread.
     Vectors {
         thread: u32,
@@ -49,7 +52,7 @@ impl<R: Read> Records<R> {
             b'M' => {
                 let mut text = vec![0; self.u32()? as usize];
                 self.from.read_exact(&mut text).ok()?;
-                Record::Maps(String::from_utf8_lossy(&text).into_owned())
+                Record::Maps { text: String::from_utf8_lossy(&text).into_owned(), strings: self.u64()? }
             }
             b'V' => {
                 let mut vectors = Box::<Vectors>::default();

@@ -9,7 +9,7 @@ static void put_u8(uint8_t v) { put(&v, 1); }
 static void put_u32(uint32_t v) { put(&v, 4); }
 static void put_u64(uint64_t v) { put(&v, 8); }
 
-/* 'M': the text of /proc/PID/maps at the entry. */
+/* 'M': the text of /proc/PID/maps at the entry, and where the strings of arguments and environment begin. */
 static void put_maps(pid_t pid) {
     char path[64], buf[65536];
     snprintf(path, sizeof path, "/proc/%d/maps", pid);
@@ -21,6 +21,9 @@ static void put_maps(pid_t pid) {
     put_u8('M');
     put_u32((uint32_t)n);
     put(buf, n);
+    Regs r;
+    regs_of(pid, &r);
+    put_u64((uint64_t)ptrace(PTRACE_PEEKDATA, pid, r.rsp + 8, 0));
 }
 
 /* 'V': vector state for the next 'I': 32 ZMM of 64 bytes, 8 mask registers, 8 MMX registers. */
