@@ -14,8 +14,19 @@ use crate::translate::terminator::{CHECK_NEXT, CHECK_OK};
 use crate::translate::{Common, Event, EventKind, ExitKind, RelocKind, SpillSlot, Translation};
 use alloc::vec::Vec;
 use core::hash::{BuildHasherDefault, Hasher};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hashbrown::HashMap;
 use model::layout::CACHE;
+
+/// How far each part of the cache is mapped. Nothing is mapped ahead of need, so that a wild access of the guest to the
+/// rest faults as it does natively. Kept outside the cache's own record because the vault asks too.
+static MAPPED: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+const PARTS: [u64; 3] = [CACHE.start, STUBS, CHECKS];
+
+/// The mapped ranges of the cache.
+pub fn mapped() -> [(u64, u64); 3] {
+    core::array::from_fn(|part| (PARTS[part], MAPPED[part].load(Relaxed)))
+}
 
 const COMMON: u64 = CACHE.start;
 const BLOCKS: u64 = CACHE.start + 4096;
@@ -24,6 +35,9 @@ const CHECKS: u64 = CACHE.start + (224 << 20);
 /// Room that the next translations may need.
 const SLACK: u64 = 1 << 20;
 const STUB_LEN: u64 = 17;
+/// The cache grows in these pieces.
+const FIRST: u64 = 256 << 10;
+const LARGE: u64 = 2 << 20;
 /// An invalidated block needs room for a jump.
 const MIN_BODY: usize = 5;
 
@@ -107,8 +121,6 @@ pub struct Cache {
     hot: u64,
     stubs: u64,
     checks: u64,
-    /// Blocks may be written up to here without a page fault for each page.
-    populated: u64,
     exit_jump: u64,
     miss: u64,
     expired: u64,
@@ -121,7 +133,10 @@ pub struct Cache {
 impl Cache {
     /// Maps the cache and writes its common code.
     pub fn new() -> Result<Cache, i64> {
-        sys::map_engine(CACHE.start, CACHE.end - CACHE.start, PROT_READ | PROT_WRITE | PROT_EXEC)?;
+        for (part, start) in PARTS.into_iter().enumerate() {
+            MAPPED[part].store(start, Relaxed);
+            grow(part, start, FIRST)?;
+        }
         let mut c = Cache {
             blocks: Vec::new(),
             by_pc: AddressMap::default(),
@@ -130,7 +145,6 @@ impl Cache {
             hot: BLOCKS,
             stubs: STUBS,
             checks: CHECKS,
-            populated: BLOCKS,
             exit_jump: 0,
             miss: 0,
             expired: 0,
@@ -218,7 +232,7 @@ impl Cache {
             debug_assert!(rel as i32 as i64 == rel, "a relocation of the block at {pc:#x} is out of reach");
             t.asm.bytes[field..field + 4].copy_from_slice(&(rel as i32).to_le_bytes());
         }
-        self.prepare_pages(base);
+        make_room(0, base + t.asm.bytes.len() as u64);
         write_code(base, &t.asm.bytes);
         self.hot += t.asm.bytes.len() as u64;
         let offset = (base - CACHE.start) as u32;
@@ -246,24 +260,9 @@ impl Cache {
         index
     }
 
-    /// A small program stays on small pages; a large one gets its pages in larger pieces.
-    fn prepare_pages(&mut self, base: u64) {
-        if base < self.populated {
-            return;
-        }
-        if self.populated == BLOCKS + SLACK {
-            sys::prefer_large_pages(CACHE.start + 2 * SLACK, CACHE.end - CACHE.start - 2 * SLACK);
-            self.populated = u64::MAX;
-        } else if base >= BLOCKS + SLACK / 4 {
-            sys::populate(self.populated, SLACK / 4);
-            self.populated += SLACK / 4;
-        } else {
-            self.populated += SLACK / 4;
-        }
-    }
-
     /// Code that continues the straight line after the last installed block.
     pub fn append_jump(&mut self, to: u64) {
+        make_room(0, self.hot + 5);
         let here = self.hot + 1;
         let target = self.exit_target(ExitKind::Link, to, here);
         let mut code = [0xe9, 0, 0, 0, 0];
@@ -291,6 +290,7 @@ impl Cache {
         let id = self.exits.len() as u32;
         self.exits.push(exit);
         let here = self.stubs;
+        make_room(1, here + STUB_LEN);
         let mut code = [0u8; STUB_LEN as usize];
         code[..4].copy_from_slice(&[0x65, 0xc7, 0x04, 0x25]);
         code[4..8].copy_from_slice(&(at::EXIT as u32).to_le_bytes());
@@ -321,6 +321,7 @@ impl Cache {
         let slot = unsafe { &mut gate::table()[(b.pc & 0xffff) as usize] };
         if b.check == 0 {
             let here = self.checks;
+            make_room(2, here + 256);
             let mut t = Translation::default();
             crate::translate::terminator::indirect_check(&mut t, b.pc);
             let at = t.asm.jmp() as usize;
@@ -418,6 +419,27 @@ impl Cache {
         }
         Some(place)
     }
+}
+
+/// Makes sure that a part of the cache is mapped up to `end` (and that the vault does not see half of it).
+fn make_room(part: usize, end: u64) {
+    let now = MAPPED[part].load(Relaxed);
+    if end > now {
+        // Small programs stay on small pages; large ones grow in large pieces.
+        let piece = if now - PARTS[part] >= LARGE { LARGE } else { FIRST };
+        if grow(part, now, piece).is_err() {
+            crate::report::fatal("no memory for the code cache".into(), 0);
+        }
+    }
+}
+
+fn grow(part: usize, at: u64, piece: u64) -> Result<(), i64> {
+    sys::map_engine(at, piece, PROT_READ | PROT_WRITE | PROT_EXEC)?;
+    if piece == LARGE {
+        sys::prefer_large_pages(at, piece);
+    }
+    MAPPED[part].store(at + piece, Relaxed);
+    Ok(())
 }
 
 /// Target of an indirect branch goes to the gate; the registers it used come back.

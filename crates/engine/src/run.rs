@@ -112,13 +112,13 @@ fn turn_over(e: &mut Engine, t: &mut Thread) {
 
 /// A handler stopped the guest inside a block: counters and trace are put right.
 fn account_stop(e: &mut Engine) {
-    if let Some(place) = e.stopped {
+    if let Some(place) = *e.stopped {
         if e.mode == Mode::Count {
             let n = e.cache.blocks[place.block as usize].instructions as i64;
             e.count_correction += place.instruction as i64 - if place.counted { n } else { 0 };
         }
         e.trace_partial();
-        e.stopped = None;
+        *e.stopped = None;
     }
 }
 

@@ -138,7 +138,8 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
         stats: unsafe { state::in_shared_page(3072, Stats { threads: 1, ..Stats::default() }) },
         // SAFETY: likewise.
         clock: unsafe { state::in_shared_page(2560, Clock::seeded(config.seed.unwrap_or(1))) },
-        stopped: None,
+        // SAFETY: likewise.
+        stopped: unsafe { state::in_shared_page(3584, None) },
         count_correction: 0,
         exe,
         pid,

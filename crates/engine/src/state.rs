@@ -33,8 +33,9 @@ pub struct Engine {
     /// These two change at every call of the guest and live in the shared page, outside the vault.
     pub stats: &'static mut Stats,
     pub clock: &'static mut Clock,
-    /// Where a handler stopped the guest, when that was inside a block.
-    pub stopped: Option<Place>,
+    /// Where a handler stopped the guest, when that was inside a block. In the shared page too: a fault of the guest must
+    /// not open the vault.
+    pub stopped: &'static mut Option<Place>,
     /// Instructions executed that block counters do not show (mode count).
     pub count_correction: i64,
     pub exe: String,

@@ -221,7 +221,7 @@ impl Engine {
     /// The guest was stopped inside a block: its unfinished record (or its complete one, if only the final transfer did
     /// not happen) becomes a partial one.
     pub fn trace_partial(&mut self) {
-        let Some(place) = self.stopped else { return };
+        let Some(place) = *self.stopped else { return };
         if self.mode != Mode::Trace || !self.tracer.open || place.instruction == 0 && place.spilled[2].is_none() {
             return;
         }

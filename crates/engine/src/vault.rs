@@ -14,7 +14,7 @@
 use crate::gate::TABLE_OFFSET;
 use crate::sys::{self, PROT_EXEC, PROT_READ, PROT_WRITE, nr};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use model::layout::{CACHE, ENGINE_HEAP, GATE, SHARED};
+use model::layout::{ENGINE_HEAP, GATE, SHARED};
 
 /// Cycles that the vault stays open at least.
 const PATIENCE: u64 = 3_000_000;
@@ -47,14 +47,17 @@ fn cycles() -> u64 {
 }
 
 /// The ranges of the vault with the rights they have when open.
-fn ranges() -> [(u64, u64, u64); 4] {
+fn ranges() -> [(u64, u64, u64); 6] {
     let rw = PROT_READ | PROT_WRITE;
     // Only their addresses are used.
     let bss = (&raw const __bss_start as u64 & !4095, (&raw const _end as u64 + 4095) & !4095);
+    let [blocks, stubs, checks] = crate::cache::mapped();
     [
         (bss.0, bss.1, rw),
         (ENGINE_HEAP.start, crate::heap::mapped_end(), rw),
-        (CACHE.start, CACHE.end, rw | PROT_EXEC),
+        (blocks.0, blocks.1, rw | PROT_EXEC),
+        (stubs.0, stubs.1, rw | PROT_EXEC),
+        (checks.0, checks.1, rw | PROT_EXEC),
         (GATE + TABLE_OFFSET, GATE + TABLE_OFFSET + TABLE_BYTES, rw),
     ]
 }

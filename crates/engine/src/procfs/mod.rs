@@ -73,6 +73,15 @@ impl Engine {
         (!out.is_empty()).then(|| file_with(b"status\0", &out)).flatten()
     }
 
+    /// A file of seeded random bytes in place of `/dev/urandom`: as many as any program is likely to read.
+    pub fn open_random(&mut self) -> Option<i64> {
+        let mut bytes = Vec::with_capacity(64 << 10);
+        while bytes.len() < 64 << 10 {
+            bytes.extend_from_slice(&self.clock.random().to_le_bytes());
+        }
+        file_with(b"random\0", &bytes)
+    }
+
     /// The auxiliary vector the guest was started with.
     pub fn open_auxv(&mut self) -> Option<i64> {
         let range = self.auxv.clone();

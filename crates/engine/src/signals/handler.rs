@@ -162,7 +162,7 @@ fn stop(e: &mut Engine, uc: &mut UContext, place: Place) {
     g.rflags = uc.rflags & !TRAP_FLAG;
     g.pc = place.pc;
     g.exit = exit::STOPPED;
-    e.stopped = Some(place);
+    *e.stopped = Some(place);
     uc.rip = gate::code().stopped;
     uc.regs[ORDER[4]] = g.engine_rsp;
     // The engine runs with the direction flag clear.

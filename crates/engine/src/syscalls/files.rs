@@ -10,6 +10,13 @@ const AT_FDCWD: u64 = -100i64 as u64;
 const F_DUPFD: u64 = 0;
 const CLOSE_RANGE_CLOEXEC: u64 = 4;
 
+/// Does the name at `at` stand for the kernel's random numbers?
+fn is_random_device(at: u64) -> bool {
+    let mut head = [0u8; 13];
+    let n = sys::read_guest(at, &mut head);
+    head[..n].starts_with(b"/dev/urandom\0") || head[..n].starts_with(b"/dev/random\0")
+}
+
 impl Call<'_> {
     pub(super) fn file_call(&mut self) -> Option<Outcome> {
         Some(match self.nr {
@@ -98,6 +105,9 @@ impl Call<'_> {
     }
 
     fn open(&mut self, dir: u64, arg: usize) -> Option<Outcome> {
+        if self.e.seeded() && is_random_device(self.args[arg]) {
+            return self.e.open_random().map(Outcome::Value);
+        }
         let own = self.own_path(dir, arg)?;
         match own.entry {
             Entry::Exe => Some(self.with_exe_path(arg)),

@@ -46,6 +46,7 @@ pub fn thread(call: &mut Call<'_>, flags: u64, stack: u64, ptid: u64, ctid: u64,
     if flags & CLONE_CHILD_SETTID != 0 {
         sys::write_u32(ctid, tid as u32);
     }
+    child.serial = call.e.stats.threads as u32;
     call.e.stats.threads += 1;
     sched().admit(child);
     apply_mask(call.t);

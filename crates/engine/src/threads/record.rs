@@ -43,6 +43,8 @@ pub enum Wait {
 #[repr(C)]
 pub struct Thread {
     pub index: u32,
+    /// Counts threads of the process in order of creation; regions are reused, this is not.
+    pub serial: u32,
     pub tid: u32,
     /// Registers while the thread does not hold the baton.
     pub saved: SavedContext,

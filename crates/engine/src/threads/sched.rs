@@ -199,7 +199,7 @@ impl Sched {
     fn note_switch(&self, t: &Thread, tick: u64) {
         self.switches.fetch_add(1, Relaxed);
         let d = self.digest.load(Relaxed);
-        let mixed = (d ^ (t.index as u64) ^ tick.rotate_left(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (d ^ (t.serial as u64) ^ tick.rotate_left(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.digest.store(mixed ^ mixed >> 29, Relaxed);
     }
 
