@@ -172,7 +172,7 @@ fn check(stage: &Stage, input: &Input) -> Result<(), String> {
     make(stage, &dir, &input.content).map_err(|e| e.to_string())?;
     let clew = stage.clew.display().to_string();
     // A limit on address space too small for any engine must be told, whatever the program is.
-    let script = format!("ulimit -v 60000; exec {clew} run -- /bin/true");
+    let script = format!("ulimit -v 60000; exec {clew} run --mode count -- /bin/true");
     let argv = match input.argv {
         ["ulimit"] => vec!["sh".into(), "-c".into(), script.into()],
         words => [clew.as_str()].iter().chain(words).map(Into::into).collect(),

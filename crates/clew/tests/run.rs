@@ -323,7 +323,7 @@ fn every_process_of_a_tree_is_in_the_statistics() {
 
 #[test]
 fn no_memory_is_one_sentence_and_no_stray_process() {
-    let script = format!("ulimit -v 100000; exec {CLEW} run -- true");
+    let script = format!("ulimit -v 60000; exec {CLEW} run --mode count -- true");
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
     let told = stderr(&output);
     assert_eq!(output.status.code(), Some(125), "{told}");

@@ -283,6 +283,13 @@ impl Engine {
         }
         self.flush();
         self.mode = mode;
+        if mode == Mode::Count && !self.counters_mapped {
+            self.counters_mapped = crate::start::map_counters().is_ok();
+            if !self.counters_mapped {
+                self.note("no memory for block counters: counting stays off", 0);
+                self.mode = Mode::Tick;
+            }
+        }
         if mode == Mode::Trace && self.open_trace().is_err() {
             self.note("no memory for trace buffers: tracing stays off", 0);
             self.mode = Mode::Tick;

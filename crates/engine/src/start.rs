@@ -113,8 +113,9 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
     set_identity(&exe, &image);
 
     let cache = Cache::new().unwrap_or_else(|_| give_up("no memory for the code cache"));
-    if config.mode == Mode::Count || config.coverage {
-        map_counters();
+    let counting = config.mode == Mode::Count || config.coverage;
+    if counting && map_counters().is_err() {
+        give_up("no memory for block counters");
     }
     let mask = kernel_mask() & !crate::signals::NEVER_BLOCKED | config.inherited_blocked & FAULTS;
     t.mask = mask;
@@ -150,6 +151,7 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
         notes: Vec::new(),
         loaded,
         readable_page: 0,
+        counters_mapped: counting,
         coverage: Vec::new(),
         auxv: image.auxv.clone(),
         config,
@@ -173,9 +175,9 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
     crate::run::run(t)
 }
 
-/// The guest may count in any mode later: counters are mapped when they are first needed.
-pub fn map_counters() {
-    let _ = sys::map_engine(COUNTERS.start, COUNTERS.end - COUNTERS.start, PROT_READ | PROT_WRITE);
+/// Maps the counters of blocks and taken branches.
+pub fn map_counters() -> Result<(), i64> {
+    sys::map_engine(COUNTERS.start, COUNTERS.end - COUNTERS.start, PROT_READ | PROT_WRITE)
 }
 
 /// Nothing can be reported yet: says it on the standard error stream.

@@ -48,6 +48,7 @@ pub struct Engine {
     pub loaded: crate::load::Loaded,
     /// Page number that code was last read from.
     pub readable_page: u64,
+    pub counters_mapped: bool,
     pub coverage: Vec<BlockCount>,
     /// Where the guest's auxiliary vector lies on its stack.
     pub auxv: core::ops::Range<u64>,
