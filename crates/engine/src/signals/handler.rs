@@ -43,6 +43,7 @@ pub struct UContext {
 pub const ORDER: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
 
 const TRAP_FLAG: u64 = 0x100;
+const SEGV_MAPERR: u64 = 1;
 
 global_asm!(
     ".globl clew_restorer",
@@ -228,6 +229,11 @@ fn on_fault(t: &mut Thread, signal: u32, info: &SigInfo, uc: &mut UContext) {
     t.fault = [uc.trap, uc.error, uc.cr2];
     t.synchronous = true;
     t.pending |= pending::SIGNAL;
+    if signal == SIGSEGV && model::layout::touches_engine(address, 1) {
+        // Natively nothing is mapped there.
+        t.info[1] = SEGV_MAPERR;
+        t.fault[1] &= !1;
+    }
     if trap {
         place.pc = e.after_instruction(place.pc);
         place.instruction += 1;
