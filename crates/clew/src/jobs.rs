@@ -14,7 +14,7 @@
 use crate::startup::Startup;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use rustix::process::{getpid, getsid};
+use nix::unistd::{getpid, getsid};
 use session::Handle;
 
 /// `si_code` of signals that the kernel itself sends.
@@ -135,6 +135,7 @@ pub fn stop_like(number: i32, startup: &Startup) {
     }
 }
 
+/// The leader may live in an outer pid namespace and have no number here, so this must not insist on one.
 fn leads_session() -> bool {
     getsid(None).is_ok_and(|leader| leader == getpid())
 }
