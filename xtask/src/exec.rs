@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 /// Output beyond this is a fault of the program, not a result.
 const MAX_OUTPUT: u64 = 256 << 20;
 /// How long a process may outlive the one that started it before it counts as stray.
-const STRAY_GRACE: Duration = Duration::from_millis(1500);
+const STRAY_GRACE: Duration = Duration::from_secs(10);
 
 /// A program to run.
 #[derive(Clone, Debug)]

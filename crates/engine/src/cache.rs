@@ -1,16 +1,18 @@
 //! The code cache: installed translations, the links between them, and the way back from a cache address to the guest.
 //!
-//! Layout of the cache region: one page of common code, then blocks in order of installation, then exit stubs, then
-//! checks for blocks that became targets of indirect branches after they were translated.
+//! Layout of the cache region: common code and blocks in order of installation, then exit stubs, then entries for indirect
+//! branches (checks, and what direct lookup lands on for blocks that became targets after they were translated), then
+//! return addresses that calls push. Detours of direct lookup lie where [`DETOUR_PAGES`] says.
 //! Only the thread that holds the baton can have its instruction pointer in the cache, and only while it is not in the
 //! engine; every other thread is at a guest address. So blocks can be invalidated and the whole cache flushed at any time.
 //!
 //! An invalidated block stays where it is; its first bytes become a jump to a stub that leads to its successor.
 
+use crate::direct::{DETOUR_CODE, DETOUR_LEN, DETOUR_PAGES, Direct};
 use crate::gate::{self, at, exit};
 use crate::sys::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
-use crate::translate::asm::{Asm, RAX, RCX};
-use crate::translate::terminator::{CHECK_NEXT, CHECK_OK};
+use crate::translate::asm::{Asm, R11, RCX};
+use crate::translate::terminator::{self, CHECK_NEXT, DIRECT_ENTRY};
 use crate::translate::{Common, Event, EventKind, ExitKind, RelocKind, SpillSlot, Translation};
 use alloc::vec::Vec;
 use core::hash::{BuildHasherDefault, Hasher};
@@ -20,18 +22,21 @@ use model::layout::CACHE;
 
 /// How far each part of the cache is mapped. Nothing is mapped ahead of need, so that a wild access of the guest to the
 /// rest faults as it does natively. Kept outside the cache's own record because the vault asks too.
-static MAPPED: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
-const PARTS: [u64; 3] = [CACHE.start, STUBS, CHECKS];
+static MAPPED: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+const PARTS: [u64; 4] = [CACHE.start, STUBS, ENTRIES, CONSTANTS];
 
 /// The mapped ranges of the cache.
-pub fn mapped() -> [(u64, u64); 3] {
+pub fn mapped() -> [(u64, u64); 4] {
     core::array::from_fn(|part| (PARTS[part], MAPPED[part].load(Relaxed)))
 }
 
-const COMMON: u64 = CACHE.start;
-const BLOCKS: u64 = CACHE.start + 4096;
+/// Not at the start: entries of direct lookup must not have zeros in their second and third bytes.
+const COMMON: u64 = CACHE.start + 0x1_0100;
+const BLOCKS: u64 = COMMON + 256;
 const STUBS: u64 = CACHE.start + (160 << 20);
-const CHECKS: u64 = CACHE.start + (224 << 20);
+const ENTRIES: u64 = CACHE.start + (224 << 20);
+const ENTRIES_END: u64 = CACHE.start + (240 << 20);
+const CONSTANTS: u64 = CACHE.start + (248 << 20);
 /// Room that the next translations may need.
 const SLACK: u64 = 1 << 20;
 const STUB_LEN: u64 = 17;
@@ -74,8 +79,8 @@ pub struct Block {
     pub body: u32,
     pub after_probe: u32,
     pub end: u32,
-    /// Where indirect branches land; 0 = nowhere yet.
-    check: u32,
+    /// Where indirect branches with direct lookup land; 0 = nowhere yet.
+    direct: u32,
     events: u32,
     event_count: u16,
     pub guest_len: u16,
@@ -85,7 +90,8 @@ pub struct Block {
     pub valid: bool,
     /// Other blocks may lead here without asking the engine. Not so for code that changes unnoticed.
     pub linkable: bool,
-    in_table: bool,
+    /// Checked lookup finds it.
+    in_hash: bool,
 }
 
 /// A way out of the cache.
@@ -110,6 +116,8 @@ pub struct Place {
     /// Guest registers that are not in their register: (register, slot).
     pub spilled: [Option<(u8, SpillSlot)>; 5],
     pub counted: bool,
+    /// The address is that of the jump through the table of direct lookup.
+    pub lookup: bool,
 }
 
 /// The cache of one process.
@@ -120,10 +128,11 @@ pub struct Cache {
     exits: Vec<Exit>,
     hot: u64,
     stubs: u64,
-    checks: u64,
+    entries: u64,
+    constants: u64,
     exit_jump: u64,
-    miss: u64,
-    expired: u64,
+    common: CommonCode,
+    pub direct: Direct,
     /// Added to an index to make a block id that is never used again.
     pub id_base: u32,
     pub flushes: u64,
@@ -144,15 +153,17 @@ impl Cache {
             exits: Vec::new(),
             hot: BLOCKS,
             stubs: STUBS,
-            checks: CHECKS,
+            entries: ENTRIES,
+            constants: CONSTANTS,
             exit_jump: 0,
-            miss: 0,
-            expired: 0,
+            common: CommonCode::default(),
+            direct: Direct::default(),
             id_base: 0,
             flushes: 0,
             invalidated: 0,
         };
         c.write_common();
+        write_detours()?;
         c.reset_table();
         Ok(c)
     }
@@ -163,16 +174,24 @@ impl Cache {
         a.put(&[0x65, 0xff, 0x24, 0x25]);
         a.put32(at::EXIT_CODE as u32);
         self.exit_jump = COMMON;
-        self.miss = COMMON + a.here() as u64;
-        leave_indirect(&mut a, exit::INDIRECT);
-        self.expired = COMMON + a.here() as u64;
-        leave_indirect(&mut a, exit::TICK_INDIRECT);
+        let mut leave = |register, number| {
+            let at = COMMON + a.here() as u64;
+            leave_indirect(&mut a, register, number);
+            at
+        };
+        self.common = CommonCode {
+            checked_miss: leave(R11, exit::CHECKED),
+            checked_expired: leave(R11, exit::TICK_INDIRECT),
+            direct_miss: leave(RCX, exit::DIRECT),
+            direct_expired: leave(RCX, exit::TICK_INDIRECT),
+        };
+        assert!(a.bytes.len() as u64 <= BLOCKS - COMMON);
         write_code(COMMON, &a.bytes);
     }
 
     fn reset_table(&self) {
         // SAFETY: the gate is mapped before the cache is made.
-        unsafe { gate::table() }.fill(self.miss);
+        unsafe { gate::table() }.fill(self.common.checked_miss);
     }
 
     /// Forgets every translation.
@@ -183,19 +202,24 @@ impl Cache {
         self.by_pc.clear();
         self.events.clear();
         self.exits.clear();
+        self.direct.clear();
         self.hot = BLOCKS;
         self.stubs = STUBS;
-        self.checks = CHECKS;
+        self.entries = ENTRIES;
+        self.constants = CONSTANTS;
         self.reset_table();
     }
 
     pub fn is_full(&self) -> bool {
-        self.hot + SLACK > STUBS || self.stubs + SLACK > CHECKS || self.checks + SLACK > CACHE.end
+        self.hot + SLACK > STUBS
+            || self.stubs + SLACK > ENTRIES
+            || self.entries + SLACK > ENTRIES_END
+            || self.constants + SLACK > CACHE.end
     }
 
     /// Bytes of emitted code.
     pub fn used(&self) -> u64 {
-        (self.hot - BLOCKS) + (self.stubs - STUBS) + (self.checks - CHECKS)
+        (self.hot - BLOCKS) + (self.stubs - STUBS) + (self.entries - ENTRIES) + (self.constants - CONSTANTS)
     }
 
     pub fn find(&self, pc: u64) -> Option<BlockIndex> {
@@ -224,9 +248,9 @@ impl Cache {
             let to = match r.kind {
                 RelocKind::Rip(after) => r.target.wrapping_sub(after as u64 - 4),
                 RelocKind::Exit(kind) => self.exit_target(kind, r.target, here),
-                RelocKind::Common(Common::IndirectMiss) => self.miss,
-                RelocKind::Common(Common::IndirectExpired) => self.expired,
-                RelocKind::GuestLow | RelocKind::GuestHigh | RelocKind::GuestNegated => continue,
+                RelocKind::Common(Common::CheckedExpired) => self.common.checked_expired,
+                RelocKind::Common(Common::DirectExpired) => self.common.direct_expired,
+                RelocKind::Constant => self.constant(r.target),
             };
             let rel = to.wrapping_sub(here + 4) as i64;
             debug_assert!(rel as i32 as i64 == rel, "a relocation of the block at {pc:#x} is out of reach");
@@ -245,7 +269,7 @@ impl Cache {
             body: offset + t.body,
             after_probe: offset + t.after_probe,
             end: (self.hot - CACHE.start) as u32,
-            check: if t.body >= CHECK_OK { offset } else { 0 },
+            direct: if t.body == DIRECT_ENTRY { offset } else { 0 },
             events,
             event_count: t.events.len() as u16,
             guest_len: t.guest_len as u16,
@@ -254,7 +278,7 @@ impl Cache {
             conditional: t.conditional,
             valid: true,
             linkable,
-            in_table: false,
+            in_hash: false,
         });
         self.by_pc.insert(pc, index);
         index
@@ -286,6 +310,15 @@ impl Cache {
         self.stub(Exit { kind, target, site })
     }
 
+    /// Address of a word that holds `value`.
+    fn constant(&mut self, value: u64) -> u64 {
+        let here = self.constants;
+        make_room(3, here + 8);
+        write_code(here, &value.to_le_bytes());
+        self.constants += 8;
+        here
+    }
+
     fn stub(&mut self, exit: Exit) -> u64 {
         let id = self.exits.len() as u32;
         self.exits.push(exit);
@@ -309,34 +342,52 @@ impl Cache {
         write_code(here, &rel32(here, body));
     }
 
-    /// Lets indirect branches find `block`.
-    pub fn enter_in_table(&mut self, block: BlockIndex) {
-        let miss = self.miss;
-        let b = &mut self.blocks[block as usize];
-        if b.in_table {
+    /// Lets checked lookup find `block`.
+    pub fn enter_in_hash(&mut self, block: BlockIndex) {
+        let b = self.blocks[block as usize];
+        if b.in_hash {
             return;
         }
-        b.in_table = true;
+        self.blocks[block as usize].in_hash = true;
         // SAFETY: the gate is mapped; the baton is held.
         let slot = unsafe { &mut gate::table()[(b.pc & 0xffff) as usize] };
-        if b.check == 0 {
-            let here = self.checks;
-            make_room(2, here + 256);
-            let mut t = Translation::default();
-            crate::translate::terminator::indirect_check(&mut t, b.pc);
-            let at = t.asm.jmp() as usize;
-            let body = CACHE.start + b.body as u64;
-            t.asm.bytes[at..at + 4].copy_from_slice(&rel32(here + at as u64, body));
-            let next = CHECK_NEXT as usize;
-            t.asm.bytes[next..next + 4].copy_from_slice(&rel32(here + next as u64, miss));
-            write_code(here, &t.asm.bytes);
-            self.checks += t.asm.bytes.len() as u64;
-            b.check = (here - CACHE.start) as u32;
-        }
-        let check = CACHE.start + b.check as u64;
-        let next = check + CHECK_NEXT as u64;
-        write_code(next, &rel32(next, *slot));
-        *slot = check;
+        let mut t = Translation::default();
+        terminator::check(&mut t, b.pc);
+        let (next, here) = (CHECK_NEXT as usize, self.entries);
+        t.asm.bytes[next..next + 4].copy_from_slice(&rel32(here + next as u64, *slot));
+        *slot = self.entry(t, b.body);
+    }
+
+    /// Lets direct lookup find `block`.
+    pub fn enter_direct(&mut self, block: BlockIndex) {
+        let b = self.blocks[block as usize];
+        let at = match b.direct {
+            0 => {
+                let mut t = Translation::default();
+                terminator::direct_entry(&mut t);
+                self.entry(t, b.body)
+            }
+            at => CACHE.start + at as u64,
+        };
+        self.blocks[block as usize].direct = (at - CACHE.start) as u32;
+        self.direct.enter(b.pc, at);
+    }
+
+    /// A branch to `pc` is likely to come, but there is no block, or none that may be entered without asking.
+    pub fn expect_direct(&mut self, pc: u64) {
+        self.direct.expect(pc, self.common.direct_miss);
+    }
+
+    /// Installs the code of `t`, which goes on at `body`, as an entry.
+    fn entry(&mut self, mut t: Translation, body: u32) -> u64 {
+        let here = self.entries;
+        make_room(2, here + 256);
+        let at = t.asm.jmp() as usize;
+        let rel = rel32(here + at as u64, CACHE.start + body as u64);
+        t.asm.bytes[at..at + 4].copy_from_slice(&rel);
+        write_code(here, &t.asm.bytes);
+        self.entries += t.asm.bytes.len() as u64;
+        here
     }
 
     /// Cache address to enter a block at.
@@ -377,7 +428,7 @@ impl Cache {
 
     /// Is this an address of the cache at all?
     pub fn contains(rip: u64) -> bool {
-        CACHE.contains(&rip)
+        CACHE.contains(&rip) || DETOUR_PAGES.contains(&(rip & !0xfff))
     }
 
     /// What the guest is doing at a cache address inside a block's body; `None` in stubs, checks and common code.
@@ -399,6 +450,7 @@ impl Cache {
             boundary: offset == b.body,
             spilled: [None; 5],
             counted: false,
+            lookup: false,
         };
         let mut next_pc = b.pc;
         let mut started = 0;
@@ -415,6 +467,7 @@ impl Cache {
                 EventKind::Spilled(slot) => place.spilled[slot as usize] = Some((e.arg(), slot)),
                 EventKind::Restored(slot) => place.spilled[slot as usize] = None,
                 EventKind::Counted => place.counted = true,
+                EventKind::Lookup => place.lookup = e.offset() == within,
             }
         }
         Some(place)
@@ -434,7 +487,8 @@ fn make_room(part: usize, end: u64) {
 }
 
 fn grow(part: usize, at: u64, piece: u64) -> Result<(), i64> {
-    sys::map_engine(at, piece, PROT_READ | PROT_WRITE | PROT_EXEC)?;
+    let exec = if PARTS[part] == CONSTANTS { 0 } else { PROT_EXEC };
+    sys::map_engine(at, piece, PROT_READ | PROT_WRITE | exec)?;
     if piece == LARGE {
         sys::prefer_large_pages(at, piece);
     }
@@ -442,14 +496,45 @@ fn grow(part: usize, at: u64, piece: u64) -> Result<(), i64> {
     Ok(())
 }
 
-/// Target of an indirect branch goes to the gate; the registers it used come back.
-fn leave_indirect(a: &mut Asm, number: u32) {
-    a.store_gs(RAX, at::PC);
+/// Addresses of code that all blocks share.
+#[derive(Default, Clone, Copy)]
+struct CommonCode {
+    checked_miss: u64,
+    checked_expired: u64,
+    direct_miss: u64,
+    direct_expired: u64,
+}
+
+/// The target of an indirect branch, in `register`, goes to the gate; the registers that the branch used come back.
+fn leave_indirect(a: &mut Asm, register: u8, number: u32) {
+    a.store_gs(register, at::PC);
     a.store_gs_imm32(at::EXIT, number);
-    a.load_gs(RAX, at::RAX);
+    if register == R11 {
+        a.load_gs(R11, at::R11);
+    }
     a.load_gs(RCX, at::RCX);
     a.put(&[0x65, 0xff, 0x24, 0x25]);
     a.put32(at::EXIT_CODE as u32);
+}
+
+/// Writes the detours of direct lookup.
+fn write_detours() -> Result<(), i64> {
+    let mut detour = Asm::default();
+    terminator::detour(&mut detour);
+    assert!(detour.bytes.len() as u64 <= DETOUR_LEN);
+    for (page, starts) in DETOUR_PAGES.into_iter().zip(DETOUR_CODE) {
+        sys::map_engine(page, 4096, PROT_READ | PROT_WRITE)?;
+        let mut code = [0x90u8; 4096];
+        for start in starts {
+            code[*start as usize..][..detour.bytes.len()].copy_from_slice(&detour.bytes);
+        }
+        // SAFETY: the page just mapped; from here on it never changes.
+        unsafe {
+            core::ptr::copy_nonoverlapping(code.as_ptr(), page as *mut u8, code.len());
+            sys::raw3(sys::nr::MPROTECT, page, 4096, PROT_READ | PROT_EXEC);
+        }
+    }
+    Ok(())
 }
 
 fn rel32(field: u64, to: u64) -> [u8; 4] {

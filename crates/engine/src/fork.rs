@@ -5,7 +5,7 @@
 //! which applies them. So `posix_spawn` reports errors as natively, and writes that other threads of the parent made
 //! meanwhile are kept.
 
-use crate::memory::page_down;
+use crate::memory::{kernel_prot, page_down};
 use crate::state::Engine;
 use crate::sys::{self, MAP_ANONYMOUS, MAP_SHARED, PROT_READ, PROT_WRITE, nr};
 use alloc::vec::Vec;
@@ -63,8 +63,9 @@ impl Engine {
         let mut protected = Vec::new();
         for (start, v) in self.memory.iter() {
             if v.prot as u64 & PROT_WRITE != 0 && !v.shared {
+                let prot = kernel_prot(v.prot as u64);
                 // SAFETY: guest pages; stores to them fault and are let through one page at a time.
-                let r = unsafe { sys::raw3(nr::MPROTECT, start, v.end - start, v.prot as u64 & !PROT_WRITE) };
+                let r = unsafe { sys::raw3(nr::MPROTECT, start, v.end - start, prot & !PROT_WRITE) };
                 if r == 0 {
                     protected.push((start, v.end, v.prot));
                 }
@@ -88,7 +89,7 @@ impl Engine {
             self.cache.invalidate(b);
         }
         // SAFETY: gives the page the rights the guest gave it.
-        unsafe { sys::raw3(nr::MPROTECT, page, PAGE, prot as u64) == 0 }
+        unsafe { sys::raw3(nr::MPROTECT, page, PAGE, kernel_prot(prot as u64)) == 0 }
     }
 
     /// The child stops sharing: it executes a program or ends.
@@ -127,7 +128,7 @@ impl Engine {
         }
         for (start, end, prot) in v.protected {
             // SAFETY: back to the guest's own rights, should the exec fail and the child go on.
-            unsafe { sys::raw3(nr::MPROTECT, start, end - start, prot as u64) };
+            unsafe { sys::raw3(nr::MPROTECT, start, end - start, kernel_prot(prot as u64)) };
         }
     }
 

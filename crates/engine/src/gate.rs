@@ -35,8 +35,8 @@ pub struct Gate {
     pub engine_rsp: u64,
     /// Address of `clew_gate_exit`, for the cache's one jump out.
     pub exit_code: u64,
-    /// Guest rax and rcx during an indirect branch.
-    pub saved_rax: u64,
+    /// Guest r11 and rcx during an indirect branch.
+    pub saved_r11: u64,
     pub saved_rcx: u64,
     /// Guest registers while emitted code uses them as scratch.
     pub spill: [u64; 3],
@@ -58,7 +58,7 @@ pub mod at {
     pub const EXIT: i32 = offset_of!(Gate, exit) as i32;
     pub const PC: i32 = offset_of!(Gate, pc) as i32;
     pub const EXIT_CODE: i32 = offset_of!(Gate, exit_code) as i32;
-    pub const RAX: i32 = offset_of!(Gate, saved_rax) as i32;
+    pub const R11: i32 = offset_of!(Gate, saved_r11) as i32;
     pub const RCX: i32 = offset_of!(Gate, saved_rcx) as i32;
     pub const SPILL0: i32 = offset_of!(Gate, spill) as i32;
     pub const SPILL1: i32 = SPILL0 + 8;
@@ -71,12 +71,16 @@ pub mod at {
 
 /// Exit numbers that are not indices into the table of exits.
 pub mod exit {
-    /// An indirect branch whose target is not in the lookup table; the target is in `Gate::pc`.
-    pub const INDIRECT: u32 = 0xffff_fff0;
+    /// An indirect branch whose target checked lookup does not find; the target is in `Gate::pc`.
+    pub const CHECKED: u32 = 0xffff_fff0;
     /// The tick budget ran out at an indirect branch; the target is in `Gate::pc`.
     pub const TICK_INDIRECT: u32 = 0xffff_fff1;
     /// A handler stopped the guest at an instruction boundary; `Gate::pc` says where.
     pub const STOPPED: u32 = 0xffff_fff2;
+    /// An indirect branch whose target was expected, but has no block yet; the target is in `Gate::pc`.
+    pub const DIRECT: u32 = 0xffff_fff3;
+    /// Direct lookup of the target in `Gate::pc` ended in a fault.
+    pub const ASTRAY: u32 = 0xffff_fff4;
 }
 
 const _: () = assert!(offset_of!(Gate, rflags) == 0x80 && offset_of!(Gate, pc) == 0x88);

@@ -13,6 +13,7 @@ extern crate alloc;
 pub mod cache;
 pub mod code_pages;
 pub mod cpu;
+pub mod direct;
 pub mod files;
 pub mod fork;
 pub mod gate;

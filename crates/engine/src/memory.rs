@@ -9,7 +9,7 @@ use crate::sys::{self, PROT_EXEC, PROT_READ, nr};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
-use model::layout::{self, BRK, CACHE, ENGINE, MMAP, NEAR_HIGH, NEAR_LOW, PAGE};
+use model::layout::{self, BRK, CACHE, ENGINE, MMAP, NEAR_HIGH, NEAR_LOW, PAGE, TARGETS};
 
 /// One mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -192,8 +192,8 @@ fn same_kind(a: &Vma, b: &Vma) -> bool {
 
 /// The parts of `range` that are not the engine's.
 pub fn around_engine(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
-    let holes = [CACHE, ENGINE];
-    let mut parts: [Range<u64>; 3] = [range, 0..0, 0..0];
+    let holes = [TARGETS, CACHE, ENGINE];
+    let mut parts: [Range<u64>; 4] = [range, 0..0, 0..0, 0..0];
     let mut n = 1;
     for hole in holes {
         let last = parts[n - 1].clone();
@@ -211,6 +211,22 @@ pub fn map_at(at: u64, len: u64, prot: u64, flags: u64, fd: u64, offset: u64) ->
     let flags = flags & !(sys::MAP_FIXED | sys::MAP_32BIT) | sys::MAP_FIXED_NOREPLACE;
     // SAFETY: NOREPLACE: nothing that exists is touched.
     unsafe { sys::raw(nr::MMAP, [at, len, prot, flags, fd, offset]) }
+}
+
+/// Rights that a guest page really has where the guest asked for `prot`: nothing of the guest's is ever executed in place,
+/// so nothing is executable, and a jump that goes astray (module `direct`) is noticed at its first instruction.
+pub fn kernel_prot(prot: u64) -> u64 {
+    if prot & PROT_EXEC != 0 { prot & !PROT_EXEC | PROT_READ } else { prot }
+}
+
+/// Takes the right to execute from guest memory that was mapped or protected with `prot`.
+///
+/// Apart from the call itself, because that fails where execution is not allowed (`noexec`), as the guest expects.
+pub fn conceal(range: &Range<u64>, prot: u64) {
+    if prot & PROT_EXEC != 0 {
+        // SAFETY: guest memory, whose contents stay.
+        unsafe { sys::raw3(nr::MPROTECT, range.start, range.end - range.start, kernel_prot(prot)) };
+    }
 }
 
 /// Rights that let the guest's code be read by the engine.
@@ -253,7 +269,9 @@ mod tests {
     #[test]
     fn a_range_over_the_engine_is_cut_around_it() {
         let parts: Vec<_> = around_engine(0x5000_0000_0000..0x6000_0000_0000).collect();
-        assert_eq!(parts, [0x5000_0000_0000..CACHE.start, CACHE.end..ENGINE.start, ENGINE.end..0x6000_0000_0000]);
+        let below = 0x5000_0000_0000..TARGETS.start;
+        let above = ENGINE.end..0x6000_0000_0000;
+        assert_eq!(parts, [below, TARGETS.end..CACHE.start, CACHE.end..ENGINE.start, above]);
         assert_eq!(around_engine(0x1000..0x2000).next(), Some(0x1000..0x2000));
         assert_eq!(around_engine(CACHE.start..CACHE.end).count(), 0);
     }

@@ -1,8 +1,9 @@
 //! The loop that runs the guest: find or make the block at the pc, enter it, and deal with why it came out.
 
 use crate::cache::BlockIndex;
+use crate::direct::Lookup;
 use crate::gate::{self, Gate, exit};
-use crate::memory::page_down;
+use crate::memory::{kernel_prot, page_down};
 use crate::probes::Next;
 use crate::signals::{FAULTS, SIGILL, SIGSEGV, block_all, frame};
 use crate::state::Engine;
@@ -10,6 +11,7 @@ use crate::sys::{self, PROT_WRITE, nr};
 use crate::threads::{SigInfo, Thread, pending, sched};
 use crate::translate::{self, ExitKind, MAX_INSTRUCTIONS, Request};
 use crate::{specials, syscalls};
+use iced_x86::FlowControl;
 use model::Mode;
 use model::layout::{COUNTERS, GATE, PAGE, TAKEN};
 
@@ -23,8 +25,10 @@ enum Via {
     Engine,
     /// Over an exit that can be linked: offset of its rel32.
     Link(u32),
-    /// By an indirect branch.
-    Indirect,
+    /// By an indirect branch with checked lookup.
+    Checked,
+    /// By an indirect branch with direct lookup.
+    Direct,
     /// Behind the probe of the block, which has been dealt with.
     Probed,
 }
@@ -43,7 +47,7 @@ pub fn run(t: &mut Thread) -> ! {
             via = Via::Engine;
         }
         e.trace_thread(t);
-        let found = alone.or_else(|| e.block_at(g.pc, via == Via::Indirect));
+        let found = alone.or_else(|| e.block_at(g.pc, via == Via::Direct));
         let Some(block) = found else {
             cannot_execute(e, t, g);
             via = Via::Engine;
@@ -56,12 +60,18 @@ pub fn run(t: &mut Thread) -> ! {
         if e.cache.blocks[block as usize].linkable {
             match via {
                 Via::Link(site) if site != 0 => e.cache.link(site, block),
-                Via::Indirect => e.cache.enter_in_table(block),
+                Via::Checked => e.cache.enter_in_hash(block),
+                Via::Direct => e.cache.enter_direct(block),
                 _ => {}
             }
+        } else if via == Via::Direct {
+            e.cache.expect_direct(g.pc);
         }
         e.stats.exits += 1;
-        crate::vault::before_guest();
+        if crate::vault::is_due() {
+            e.cache.direct.close();
+            crate::vault::close();
+        }
         // SAFETY: the target is the entry of a valid translation of the gate's pc.
         unsafe { gate::enter() };
         via = leave(e, t, g);
@@ -71,7 +81,9 @@ pub fn run(t: &mut Thread) -> ! {
 /// The guest came out of the cache.
 fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
     match g.exit {
-        exit::INDIRECT => return Via::Indirect,
+        exit::CHECKED => return Via::Checked,
+        exit::DIRECT => return Via::Direct,
+        exit::ASTRAY => return e.went_astray(g.pc),
         exit::TICK_INDIRECT => {
             turn_over(e, t);
             return Via::Engine;
@@ -235,6 +247,7 @@ impl Engine {
             pc,
             mode: self.mode,
             indirect_entry: indirect,
+            lookup: self.lookup_at(pc),
             max_instructions: max,
             probe_counter: self.probes.counter(pc),
             block_id: id,
@@ -256,6 +269,12 @@ impl Engine {
         let end = self.decoded.end.max(pc + 1);
         let linkable = !self.pages.any_restless(pc, end);
         let block = self.cache.install(pc, &mut self.translation, linkable);
+        if let Some(last) = self.decoded.insns.last()
+            && matches!(last.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
+            && !self.checked_only
+        {
+            self.cache.expect_direct(last.next_ip());
+        }
         self.stats.blocks += 1;
         self.stats.translated_instructions += self.decoded.insns.len() as u64;
         let memory = &self.memory;
@@ -264,6 +283,33 @@ impl Engine {
             self.define_block(id, pc, &code[..(end - pc) as usize]);
         }
         Some(block)
+    }
+
+    /// How the indirect branch of a block at `pc` is looked up.
+    fn lookup_at(&self, pc: u64) -> Lookup {
+        if self.checked_only || self.checked_sites.contains_key(&pc) { Lookup::Checked } else { Lookup::of(pc) }
+    }
+
+    /// Direct lookup of `target` ended in a fault.
+    fn went_astray(&mut self, target: u64) -> Via {
+        match self.missed_at.take() {
+            Some(block) => {
+                let site = self.cache.blocks[block as usize].pc;
+                if Lookup::of(target) == self.lookup_at(site) && !self.cache.direct.is_entered(target) {
+                    return Via::Direct;
+                }
+                // What leads elsewhere, or to where there is no room for an entry, once, will again.
+                self.checked_sites.insert(site, ());
+                self.cache.invalidate(block);
+                Via::Engine
+            }
+            None if self.cache.direct.is_crowded(target) => {
+                self.checked_only = true;
+                self.flush();
+                Via::Engine
+            }
+            None => Via::Direct,
+        }
     }
 
     /// Drops every translation.
@@ -315,7 +361,7 @@ impl Engine {
     fn unprotect(&mut self, page: u64) {
         if let Some((_, vma)) = self.memory.find(page) {
             // SAFETY: gives the guest's page the rights the guest gave it.
-            unsafe { sys::raw3(nr::MPROTECT, page, PAGE, vma.prot as u64) };
+            unsafe { sys::raw3(nr::MPROTECT, page, PAGE, kernel_prot(vma.prot as u64)) };
         }
     }
 
@@ -383,7 +429,7 @@ fn protect_code(memory: &crate::memory::Memory, page: u64) -> bool {
     match memory.find(page) {
         Some((_, vma)) if vma.is(PROT_WRITE) => {
             // SAFETY: a guest page; stores to it fault and are made again after its translations are gone.
-            unsafe { sys::raw3(nr::MPROTECT, page, PAGE, vma.prot as u64 & !PROT_WRITE) == 0 }
+            unsafe { sys::raw3(nr::MPROTECT, page, PAGE, kernel_prot(vma.prot as u64) & !PROT_WRITE) == 0 }
         }
         _ => false,
     }

@@ -3,7 +3,7 @@
 //! The engine copies what the kernel left on the stack, moves to a stack of its own, unmaps the kernel's stack and vDSO (so
 //! that the guest's addresses are always free), loads the program and enters it.
 
-use crate::cache::Cache;
+use crate::cache::{AddressMap, Cache};
 use crate::code_pages::CodePages;
 use crate::files::HiddenFds;
 use crate::gate::{self, GATE_BYTES};
@@ -141,6 +141,10 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
         clock: unsafe { state::in_shared_page(2560, Clock::seeded(config.seed.unwrap_or(1))) },
         // SAFETY: likewise.
         stopped: unsafe { state::in_shared_page(3584, None) },
+        // SAFETY: likewise.
+        missed_at: unsafe { state::in_shared_page(3840, None) },
+        checked_sites: AddressMap::default(),
+        checked_only: false,
         count_correction: 0,
         exe,
         pid,

@@ -1,6 +1,6 @@
 //! The engine's state for one process, and its one instance.
 
-use crate::cache::{Cache, Place};
+use crate::cache::{AddressMap, BlockIndex, Cache, Place};
 use crate::code_pages::CodePages;
 use crate::files::HiddenFds;
 use crate::memory::Memory;
@@ -36,6 +36,12 @@ pub struct Engine {
     /// Where a handler stopped the guest, when that was inside a block. In the shared page too: a fault of the guest must
     /// not open the vault.
     pub stopped: &'static mut Option<Place>,
+    /// The block whose direct lookup faulted, between handler and engine. In the shared page as well.
+    pub missed_at: &'static mut Option<BlockIndex>,
+    /// Blocks whose indirect branch leads far away and is looked up with a check.
+    pub checked_sites: AddressMap<()>,
+    /// Direct lookup does not work for this process.
+    pub checked_only: bool,
     /// Instructions executed that block counters do not show (mode count).
     pub count_correction: i64,
     pub exe: String,

@@ -48,17 +48,18 @@ fn cycles() -> u64 {
 }
 
 /// The ranges of the vault with the rights they have when open.
-fn ranges() -> [(u64, u64, u64); 6] {
+fn ranges() -> [(u64, u64, u64); 7] {
     let rw = PROT_READ | PROT_WRITE;
     // Only their addresses are used.
     let bss = (&raw const __bss_start as u64 & !4095, (&raw const _end as u64 + 4095) & !4095);
-    let [blocks, stubs, checks] = crate::cache::mapped();
+    let [blocks, stubs, checks, constants] = crate::cache::mapped();
     [
         (bss.0, bss.1, rw),
         (ENGINE_HEAP.start, crate::heap::mapped_end(), rw),
         (blocks.0, blocks.1, rw | PROT_EXEC),
         (stubs.0, stubs.1, rw | PROT_EXEC),
         (checks.0, checks.1, rw | PROT_EXEC),
+        (constants.0, constants.1, rw),
         (GATE + TABLE_OFFSET, GATE + TABLE_OFFSET + TABLE_BYTES, rw),
     ]
 }
@@ -93,17 +94,17 @@ pub fn open(address: u64) -> bool {
     true
 }
 
-/// The guest is about to run: closes the vault if it has been open long enough.
+/// The guest is about to run: has the vault been open long enough?
 #[inline]
-pub fn before_guest() {
+pub fn is_due() -> bool {
     let v = vault();
-    if v.state.load(Relaxed) == 1 && cycles().wrapping_sub(v.opened.load(Relaxed)) > v.patience.load(Relaxed) {
-        close(v);
-    }
+    v.state.load(Relaxed) == 1 && cycles().wrapping_sub(v.opened.load(Relaxed)) > v.patience.load(Relaxed)
 }
 
+/// Closes the vault.
 #[cold]
-fn close(v: &Vault) {
+pub fn close() {
+    let v = vault();
     let start = cycles();
     v.state.store(2, Relaxed);
     set_all(true);

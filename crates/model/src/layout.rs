@@ -13,6 +13,12 @@ pub const PIE_BASE: u64 = 0x5555_5555_4000;
 pub const NEAR_LOW: core::ops::Range<u64> = 0x5554_f800_0000..0x5555_5500_0000;
 /// Code cache: translated blocks.
 pub const CACHE: core::ops::Range<u64> = 0x5555_6000_0000..0x5555_7000_0000;
+/// Code whose indirect branches find their targets through [`TARGETS`].
+pub const WINDOW: core::ops::Range<u64> = 0x5554_f800_0000..0x5555_7800_0000;
+/// For each byte of the window the translation that an indirect branch to it enters: [`TARGETS_BELOW`] below the window,
+/// so that a branch reaches it with its target as the only register.
+pub const TARGETS: core::ops::Range<u64> = 0x5554_7800_0000..0x5554_f800_0000;
+pub const TARGETS_BELOW: u64 = 0x8000_0000;
 /// Second choice for near mappings.
 pub const NEAR_HIGH: core::ops::Range<u64> = 0x5555_7000_0000..0x5555_d800_0000;
 /// The program break starts here (for a PIE; after the image otherwise) and may grow to the end.
@@ -29,6 +35,10 @@ pub const GATE: u64 = 0x5620_0000_0000;
 pub const COUNTERS: core::ops::Range<u64> = GATE + 0x0100_0000..GATE + 0x0900_0000;
 /// Distance from a block's counter to that of its taken branch.
 pub const TAKEN: u64 = 0x0400_0000;
+/// Programs that are not position-independent lie here.
+pub const LOW: core::ops::Range<u64> = 0..0x4000_0000;
+/// Distance of the targets of low code from the gate: what [`TARGETS`] is to the window.
+pub const LOW_TARGETS: u64 = 0x1000_0000;
 /// One region per guest thread: thread record, signal stack, engine stack.
 pub const THREADS: core::ops::Range<u64> = 0x5624_0000_0000..0x5627_f000_0000;
 /// Words that threads outside the baton use: scheduler and fault flags. Never protected.
@@ -47,5 +57,5 @@ pub const PAGE: u64 = 4096;
 pub fn touches_engine(start: u64, len: u64) -> bool {
     let end = start.saturating_add(len);
     let hits = |r: &core::ops::Range<u64>| start < r.end && end > r.start;
-    hits(&ENGINE) || hits(&CACHE)
+    hits(&ENGINE) || hits(&CACHE) || hits(&TARGETS)
 }

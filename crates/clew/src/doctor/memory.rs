@@ -33,7 +33,7 @@ fn places(maps: &str, own: &str) -> Check {
     if maps.is_empty() {
         return Check::degraded(NAME, "cannot be read", "the runs below tell");
     }
-    let wanted = [layout::NEAR_LOW, layout::CACHE, layout::NEAR_HIGH, layout::BRK, layout::ENGINE];
+    let wanted = [layout::TARGETS, layout::NEAR_LOW, layout::CACHE, layout::NEAR_HIGH, layout::BRK, layout::ENGINE];
     let taken = maps.lines().filter_map(mapping).find(|(range, name)| {
         let ours = name.is_empty() || *name == own || *name == "[heap]";
         !ours && wanted.iter().any(|w| range.start < w.end && range.end > w.start)

@@ -5,7 +5,7 @@ pub mod script;
 pub mod stack;
 
 use crate::cpu::hwcap;
-use crate::memory::{Memory, Place, Vma, map_at, page_down, page_up};
+use crate::memory::{Memory, Place, Vma, conceal, kernel_prot, map_at, page_down, page_up};
 use crate::signals::xstate;
 use crate::sys::{self, err, nr};
 use alloc::string::String;
@@ -277,6 +277,7 @@ fn map_image(fd: u64, elf: &elf::Elf, bias: u64, memory: &mut Memory, path: &[u8
             if sys::is_err(r) {
                 return Err(failed(f.address, r));
             }
+            conceal(&(f.address..f.address + f.len), f.prot as u64);
             memory.insert(f.address..f.address + f.len, Vma { end: 0, prot: f.prot as u8, shared: false, file: true });
         }
         if !s.zero.is_empty() {
@@ -287,7 +288,7 @@ fn map_image(fd: u64, elf: &elf::Elf, bias: u64, memory: &mut Memory, path: &[u8
             let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_FIXED;
             let (at, len) = (s.anon.start, s.anon.end - s.anon.start);
             // SAFETY: guest memory outside the engine.
-            let r = unsafe { sys::raw(nr::MMAP, [at, len, s.anon_prot as u64, flags, u64::MAX, 0]) };
+            let r = unsafe { sys::raw(nr::MMAP, [at, len, kernel_prot(s.anon_prot as u64), flags, u64::MAX, 0]) };
             if sys::is_err(r) {
                 return Err(failed(at, r));
             }
@@ -320,7 +321,7 @@ fn build_stack(
     let r = map_at(
         bottom,
         STACK_TOP - bottom,
-        prot,
+        kernel_prot(prot),
         sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE,
         u64::MAX,
         0,

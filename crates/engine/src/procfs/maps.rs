@@ -23,11 +23,11 @@ pub struct View<'a> {
     pub heap: Range<u64>,
     /// The initial thread's stack. The mapping that contains any of it gets the name.
     pub stack: Range<u64>,
-    /// Pages whose protection is not what the guest asked for; disjoint, in any order.
+    /// The guest's mappings whose protection may not be what the guest asked for: its code. Disjoint, in any order.
     pub pages: &'a [GuestPages],
 }
 
-/// Pages and the permissions that the guest gave them.
+/// A mapping and the permissions that the guest gave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestPages {
     pub range: Range<u64>,
@@ -85,7 +85,7 @@ struct Mapping<'a> {
     inode: &'a [u8],
     name: &'a [u8],
     details: Vec<Detail<'a>>,
-    /// A boundary of this mapping may be of the engine's making.
+    /// Part of one of the guest's mappings in [`View::pages`], whose other parts the kernel may keep apart.
     touched: bool,
 }
 
@@ -136,7 +136,7 @@ impl<'a> Mapping<'a> {
         while at < self.range.end {
             let mut end = self.range.end;
             let mut engines = false;
-            for r in [&layout::ENGINE, &layout::CACHE] {
+            for r in [&layout::ENGINE, &layout::CACHE, &layout::TARGETS] {
                 end = next_boundary(at, end, r);
                 engines |= r.contains(&at);
             }
@@ -156,7 +156,7 @@ impl<'a> Mapping<'a> {
 
     fn piece(&self, range: Range<u64>, prot: Option<u32>) -> Mapping<'a> {
         let mut piece = self.clone();
-        piece.touched = prot.is_some() || range != self.range;
+        piece.touched = prot.is_some();
         if !self.anonymous() || self.offset != 0 {
             piece.offset = self.offset.wrapping_add(range.start - self.range.start);
         }
@@ -177,14 +177,13 @@ impl<'a> Mapping<'a> {
     fn join(&mut self, next: &Mapping<'a>) -> bool {
         let len = self.range.end - self.range.start;
         let fits = self.range.end == next.range.start
-            && (self.touched || next.touched)
+            && self.touched
+            && next.touched
             && (self.perms, self.device, self.inode, self.name) == (next.perms, next.device, next.inode, next.name)
             && (next.offset == self.offset.wrapping_add(len) || self.anonymous() && self.offset == next.offset)
             && self.details.len() == next.details.len();
         if fits {
             self.range.end = next.range.end;
-            // The second part may be the one that the engine protected.
-            self.touched |= next.touched;
             for (mine, other) in self.details.iter_mut().zip(&next.details) {
                 mine.add(other);
             }

@@ -6,11 +6,10 @@ pub mod paths;
 use crate::signals::actions::{SIG_DFL, SIG_IGN};
 use crate::signals::bit;
 use crate::state::Engine;
-use crate::sys::{self, nr};
+use crate::sys::{self, PROT_EXEC, nr};
 use crate::threads::Thread;
 use alloc::vec::Vec;
 use maps::{GuestPages, View};
-use model::layout::PAGE;
 use paths::{Asker, Own};
 
 /// Where a descriptor leads, by the kernel's own link.
@@ -33,13 +32,10 @@ impl Engine {
     /// A descriptor for the guest's view of its mappings.
     pub fn open_maps(&mut self, smaps: bool) -> Option<i64> {
         let text = read_file(if smaps { b"/proc/self/smaps\0" } else { b"/proc/self/maps\0" });
-        let mut pages: Vec<GuestPages> = Vec::new();
-        for page in self.pages.protected() {
-            if let Some((_, v)) = self.memory.find(page) {
-                pages.push(GuestPages { range: page..page + PAGE, prot: v.prot as u32 });
-            }
-        }
-        pages.sort_by_key(|p| p.range.start);
+        // What the guest may execute is not executable to the kernel, nor always writable when the guest may write it.
+        let code = self.memory.iter().filter(|(_, v)| v.is(PROT_EXEC));
+        let pages: Vec<GuestPages> =
+            code.map(|(start, v)| GuestPages { range: start..v.end, prot: v.prot as u32 }).collect();
         let heap = self.memory.brk_start..crate::memory::page_up(self.memory.brk);
         let view = View { heap, stack: self.memory.stack.clone(), pages: &pages };
         file_with(b"maps\0", &maps::rewrite(&text, &view))

@@ -4,14 +4,16 @@
 //! |---|---|---|
 //! | careful copy of guest memory | the copy ends there | held |
 //! | code cache, boundary | guest fault with exact state | the guest stops here |
+//! | code cache, jump of direct lookup | its target is not there | single steps, as below |
 //! | code cache, elsewhere | guest fault with exact state | single steps to the next boundary, then as above |
+//! | nowhere: no code is there | direct lookup read no entry | – |
 //! | gate, entering | engine fault | entry is abandoned |
 //! | guest call, not yet made | engine fault | the call answers RESTART |
 //! | rest of the engine | engine fault | held |
 
 use super::{FAULTS, NEVER_BLOCKED, SIGBUS, SIGSEGV, SIGTRAP, bit};
-use crate::cache::{Cache, Place};
-use crate::gate::{self, exit};
+use crate::cache::{BlockIndex, Cache, Place};
+use crate::gate::{self, Gate, exit};
 use crate::report;
 use crate::state::{Engine, engine};
 use crate::sys;
@@ -144,8 +146,13 @@ fn stepped(e: &mut Engine, t: &mut Thread, uc: &mut UContext) {
         uc.rflags &= !TRAP_FLAG;
     }
     if !t.stepping {
-        uc.mask = if t.pending & pending::SIGNAL != 0 { !NEVER_BLOCKED } else { t.mask & !NEVER_BLOCKED };
+        uc.mask = after_steps(t);
     }
+}
+
+/// Signals to block once single steps are over.
+fn after_steps(t: &Thread) -> u64 {
+    if t.pending & pending::SIGNAL != 0 { !NEVER_BLOCKED } else { t.mask & !NEVER_BLOCKED }
 }
 
 /// The guest is at an instruction boundary: its state goes into the gate and the engine goes on.
@@ -164,10 +171,41 @@ fn stop(e: &mut Engine, uc: &mut UContext, place: Place) {
     g.pc = place.pc;
     g.exit = exit::STOPPED;
     *e.stopped = Some(place);
+    leave_cache(uc, g);
+}
+
+/// The handler returns into the engine, which finds the guest's registers in the gate.
+fn leave_cache(uc: &mut UContext, g: &Gate) {
     uc.rip = gate::code().stopped;
     uc.regs[ORDER[4]] = g.engine_rsp;
     // The engine runs with the direction flag clear.
     uc.rflags &= !(TRAP_FLAG | 1 << 10);
+}
+
+/// Was an instruction to be fetched where the engine has none?
+fn is_stray_fetch(uc: &UContext) -> bool {
+    const PAGE_FAULT: u64 = 14;
+    const FETCH: u64 = 0x10;
+    uc.trap == PAGE_FAULT && uc.error & FETCH != 0 && uc.cr2 == uc.rip && !model::layout::ENGINE.contains(&uc.rip)
+}
+
+/// Direct lookup has not found the target in rcx: the engine makes it known and goes on there.
+fn lookup_missed(e: &mut Engine, t: &mut Thread, uc: &mut UContext, block: Option<BlockIndex>) {
+    // SAFETY: the interrupted thread holds the baton.
+    let g = unsafe { gate::gate() };
+    for (n, at) in ORDER.iter().enumerate() {
+        g.gpr[n] = uc.regs[*at];
+    }
+    g.pc = g.gpr[1];
+    g.gpr[1] = g.saved_rcx;
+    g.rflags = uc.rflags & !TRAP_FLAG;
+    g.exit = exit::ASTRAY;
+    *e.missed_at = block;
+    if t.stepping {
+        t.stepping = false;
+        uc.mask = after_steps(t);
+    }
+    leave_cache(uc, g);
 }
 
 fn on_fault(t: &mut Thread, signal: u32, info: &SigInfo, uc: &mut UContext) {
@@ -179,6 +217,10 @@ fn on_fault(t: &mut Thread, signal: u32, info: &SigInfo, uc: &mut UContext) {
     let memory = signal == SIGSEGV || signal == SIGBUS;
     let in_copy = sys::copy_fault_target(uc.rip);
     if !Cache::contains(uc.rip) {
+        if signal == SIGSEGV && is_stray_fetch(uc) && sched().holds(t) {
+            // SAFETY: only emitted code jumps to where nothing is.
+            return lookup_missed(unsafe { engine() }, t, uc, None);
+        }
         if memory && uc.error & 2 != 0 && crate::vault::open(address) {
             return;
         }
@@ -214,6 +256,9 @@ fn on_fault(t: &mut Thread, signal: u32, info: &SigInfo, uc: &mut UContext) {
         let at = uc.rip;
         report::fatal(alloc::format!("signal {signal} in common code at {at:#x}, address {address:#x}"), 0);
     };
+    if place.lookup && signal == SIGSEGV {
+        return lookup_missed(e, t, uc, Some(place.block));
+    }
     if memory && uc.error & 2 != 0 {
         if e.reopen_vfork_page(address) {
             return;

@@ -1,7 +1,7 @@
 //! Calls that change the address space: carried out at addresses we choose, around the engine.
 
 use super::{Call, Outcome};
-use crate::memory::{Place, Vma, around_engine, map_at, page_up};
+use crate::memory::{Place, Vma, around_engine, conceal, map_at, page_up};
 use crate::sys::{self, MAP_32BIT, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, PROT_EXEC, err, nr};
 use core::ops::Range;
 use model::layout::{self, BRK, PAGE};
@@ -68,6 +68,7 @@ impl Call<'_> {
             return self.mmap();
         }
         if !sys::is_err(r) {
+            conceal(&(at..at + size), prot);
             self.e.memory.insert(at..at + size, vma);
         }
         Outcome::Value(r)
@@ -80,9 +81,7 @@ impl Call<'_> {
         if addr & (PAGE - 1) != 0 {
             return Outcome::Value(-err::EINVAL);
         }
-        if layout::touches_engine(addr, size)
-            && (vma.file || range.start >= layout::CACHE.start && range.end <= layout::ENGINE.end && parts(&range) == 0)
-        {
+        if layout::touches_engine(addr, size) && (vma.file || parts(&range) == 0) {
             return Outcome::Value(-err::ENOMEM);
         }
         self.e.code_unmapped(range.start, range.end);
@@ -94,6 +93,7 @@ impl Call<'_> {
             if sys::is_err(r) {
                 return Outcome::Value(r);
             }
+            conceal(&part, prot);
             self.e.memory.insert(part, vma);
         }
         Outcome::Value(addr as i64)
@@ -135,7 +135,11 @@ impl Call<'_> {
         // elsewhere leave translations alone.
         self.e.code_unmapped(range.start, range.end);
         // SAFETY: guest memory only.
-        unsafe { sys::raw3(nr::MPROTECT, range.start, self.args[1], prot) }
+        let r = unsafe { sys::raw3(nr::MPROTECT, range.start, self.args[1], prot) };
+        if r == 0 {
+            conceal(range, prot);
+        }
+        r
     }
 
     fn mremap(&mut self) -> Outcome {
@@ -248,7 +252,9 @@ impl Call<'_> {
         let r = unsafe { sys::raw3(nr::SHMAT, id, at, flags) };
         if !sys::is_err(r) {
             self.e.code_unmapped(at, at + size);
-            let prot = if flags & 0o10000 != 0 { 1 } else { 3 };
+            // SHM_RDONLY, SHM_EXEC.
+            let prot = if flags & 0o10000 != 0 { 1 } else { 3 } | if flags & 0o100000 != 0 { 4 } else { 0 };
+            conceal(&(at..at + size), prot as u64);
             self.e.memory.insert(at..at + size, Vma { end: 0, prot, shared: true, file: true });
         }
         Outcome::Value(r)

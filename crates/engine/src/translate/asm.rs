@@ -5,9 +5,9 @@
 
 use alloc::vec::Vec;
 
-pub const RAX: u8 = 0;
 pub const RCX: u8 = 1;
 pub const RSP: u8 = 4;
+pub const R11: u8 = 11;
 
 /// The buffer being written.
 #[derive(Default)]
@@ -152,10 +152,20 @@ impl Asm {
         self.mem(0x8d, reg, base, index, disp);
     }
 
-    /// `push imm32` (sign-extended)
-    pub fn push_imm32(&mut self, v: u32) {
-        self.put(&[0x68]);
-        self.put32(v);
+    /// `pop reg`
+    pub fn pop(&mut self, reg: u8) {
+        if reg >= 8 {
+            self.put(&[0x41]);
+        }
+        self.put(&[0x58 | reg & 7]);
+    }
+
+    /// `push qword [rip + x]`. Answers the offset of the displacement.
+    pub fn push_rip(&mut self) -> u32 {
+        self.put(&[0xff, 0x35]);
+        let at = self.here();
+        self.put32(0);
+        at
     }
 
     /// `jmp rel32`; answers the offset of the rel32.

@@ -1,4 +1,4 @@
-//! One whole block: check, countdown, counter, trace record and the instructions themselves, in order.
+//! One whole block: entry for indirect branches, countdown, counter, trace record and the instructions themselves, in order.
 
 use super::decode::{Decoded, Ending};
 use super::emit::{BlockState, Emitter, EventKind, Translation};
@@ -20,7 +20,7 @@ pub fn translate(
     t.instructions = block.insns.len() as u32;
     let guest = &bytes[..t.guest_len as usize];
     if request.indirect_entry {
-        terminator::indirect_check(t, request.pc);
+        terminator::direct_entry(t);
     }
     t.body = t.asm.here();
     if let Some(counter) = request.probe_counter {
@@ -78,7 +78,8 @@ fn counter_slot(block: &Decoded, e: &mut Emitter, code: &mut CodeAt<'_>) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::translate::{Key, MAX_INSTRUCTIONS, RelocKind, decode_block};
+    use crate::direct::Lookup;
+    use crate::translate::{Key, MAX_INSTRUCTIONS, decode_block};
     use alloc::vec::Vec;
 
     /// Code of the block at `pc` made from `bytes`, with every field that a relocation names blanked.
@@ -87,6 +88,7 @@ mod tests {
             pc,
             mode,
             indirect_entry: true,
+            lookup: Lookup::of(pc),
             max_instructions: MAX_INSTRUCTIONS,
             probe_counter: None,
             block_id: 7,
@@ -98,8 +100,7 @@ mod tests {
         decode_block(&request, bytes, &mut e.isa, &mut |_| false, &mut block);
         translate(&request, &block, bytes, &mut e, &mut |_| None, &mut t);
         for r in &t.relocs {
-            let len = if r.kind == RelocKind::GuestNegated { 8 } else { 4 };
-            t.asm.bytes[r.at as usize..][..len].fill(0);
+            t.asm.bytes[r.at as usize..][..4].fill(0);
         }
         core::mem::take(&mut t.asm.bytes)
     }

@@ -12,7 +12,7 @@ use trace::plan::{BlockPlan, Planner};
 /// A reference from emitted code to the outside.
 #[derive(Clone, Copy, Debug)]
 pub struct Reloc {
-    /// Offset of the 32-bit (or, for `Guest64`, 64-bit) field.
+    /// Offset of the 32-bit field.
     pub at: u32,
     pub kind: RelocKind,
     pub target: u64,
@@ -26,18 +26,15 @@ pub enum RelocKind {
     Exit(ExitKind),
     /// A rel32 to the common code of indirect branches that miss or run out of ticks.
     Common(Common),
-    /// The field holds (part of) a guest code address: rewritten when the image moves.
-    GuestLow,
-    GuestHigh,
-    /// The field holds the negated 64-bit guest address of the block.
-    GuestNegated,
+    /// RIP-relative to a constant of the cache that holds a guest code address.
+    Constant,
 }
 
 /// Code shared by all blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Common {
-    IndirectMiss,
-    IndirectExpired,
+    CheckedExpired,
+    DirectExpired,
 }
 
 /// Why control leaves a block for the engine.
@@ -70,12 +67,14 @@ pub enum EventKind {
     Restored(SpillSlot),
     /// The block's counter has been incremented.
     Counted,
+    /// The jump through the table of direct lookup: a fault here means that the target is not there.
+    Lookup,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum SpillSlot {
-    Rax = 0,
+    R11 = 0,
     Rcx = 1,
     Spill0 = 2,
     Spill1 = 3,
@@ -85,7 +84,7 @@ pub enum SpillSlot {
 impl SpillSlot {
     pub fn gate_offset(self) -> i32 {
         match self {
-            SpillSlot::Rax => at::RAX,
+            SpillSlot::R11 => at::R11,
             SpillSlot::Rcx => at::RCX,
             SpillSlot::Spill0 => at::SPILL0,
             SpillSlot::Spill1 => at::SPILL1,
@@ -94,7 +93,7 @@ impl SpillSlot {
     }
 
     fn from(n: u32) -> SpillSlot {
-        [SpillSlot::Rax, SpillSlot::Rcx, SpillSlot::Spill0, SpillSlot::Spill1, SpillSlot::Spill2][n as usize]
+        [SpillSlot::R11, SpillSlot::Rcx, SpillSlot::Spill0, SpillSlot::Spill1, SpillSlot::Spill2][n as usize]
     }
 }
 
@@ -105,6 +104,7 @@ impl Event {
             EventKind::Spilled(s) => (1, s as u32),
             EventKind::Restored(s) => (2, s as u32),
             EventKind::Counted => (3, 0),
+            EventKind::Lookup => (4, 0),
         };
         Event(offset << 12 | slot << 8 | k << 5 | arg as u32)
     }
@@ -119,7 +119,8 @@ impl Event {
             0 => EventKind::Instruction,
             1 => EventKind::Spilled(SpillSlot::from(slot)),
             2 => EventKind::Restored(SpillSlot::from(slot)),
-            _ => EventKind::Counted,
+            3 => EventKind::Counted,
+            _ => EventKind::Lookup,
         }
     }
 
@@ -224,6 +225,7 @@ mod tests {
             (EventKind::Spilled(SpillSlot::Spill2), 14),
             (EventKind::Restored(SpillSlot::Rcx), 1),
             (EventKind::Counted, 0),
+            (EventKind::Lookup, 0),
         ] {
             let e = Event::new(0xf_1234, kind, arg);
             assert_eq!((e.offset(), e.kind(), e.arg()), (0xf_1234, kind, arg));

@@ -21,6 +21,7 @@ pub use decode::{Decoded, Ending, MAX_INSTRUCTIONS, Special, decode_block};
 pub use emit::{Common, Emitter, Event, EventKind, ExitKind, Reloc, RelocKind, SpillSlot, Translation};
 pub use liveness::CodeAt;
 
+use crate::direct::Lookup;
 use model::Mode;
 
 /// What a persistent store would file a translation under.
@@ -38,8 +39,10 @@ pub struct Key {
 pub struct Request {
     pub pc: u64,
     pub mode: Mode,
-    /// Put the check that indirect branches land on in front of the body.
+    /// Put the code that indirect branches land on in front of the body.
     pub indirect_entry: bool,
+    /// How the block's indirect branch finds its target.
+    pub lookup: Lookup,
     /// Stop after this many instructions.
     pub max_instructions: usize,
     /// The block has an armed probe at its start: count it down in this gate slot first.

@@ -4,48 +4,55 @@
 //! jmp T / fall through   (tick if T is not ahead)  jmp [T]                  or nothing, when [T] is laid out next
 //! jcc T                  jcc [T]                                            forward
 //!                        jncc over; tick; jmp [T]; over:                    backward: only a taken branch ticks
-//! call T                 push imm32(low); mov dword [rsp+4], high; (tick) jmp [T]
-//! ret                    save rax, rcx; pop rax; tick; lookup
-//! jmp/call r/m           save rax, rcx; mov rax, r/m; (push); tick; lookup
-//! lookup                 movzx ecx, ax; jmp gs:[table + rcx*8]              lands on a check in front of some block
-//! check                  movabs rcx, -pc; lea rcx, [rcx+rax]; jrcxz ok; jmp next; ok: restore rax, rcx
+//! call T                 push [constant]; (tick) jmp [T]                    one store, so that ret's load is forwarded
+//! ret                    save rcx; tick; pop rcx; jmp [rcx + table]         direct lookup (module `direct`)
+//! jmp/call r/m           save rcx; tick; mov rcx, r/m; (push); jmp [rcx + table]
+//! entry                  restore rcx                                        what direct lookup lands on
+//! checked lookup         save r11, rcx; r11 = target; tick; movzx ecx, r11w; jmp gs:[hash + rcx*8]
+//! check                  movabs rcx, -pc; lea rcx, [rcx+r11]; jrcxz ok; jmp next; ok: restore r11, rcx; jmp body
 //! tick, flags dead       dec qword gs:[budget]; jz expired
 //! tick, flags live       (rcx saved) mov rcx, gs:[budget]; lea rcx, [rcx-1]; mov gs:[budget], rcx; jrcxz expired
 //! ```
+//!
+//! Saved registers come back through memory, five cycles later. r11 and rcx carry neither results nor, mostly, arguments:
+//! nothing the guest computes waits for them. (`jrcxz` fixes rcx; it is the only test that leaves flags alone.)
+//! Checked lookup is for code far from where programs lie (JITs), and for branches that led there.
 
-use super::asm::{RAX, RCX, RSP};
+use super::asm::{Asm, R11, RCX, RSP};
 use super::copy::{encode, gpr64, guest_gs_address, in_reach};
 use super::decode::{Decoded, Ending};
 use super::emit::{BlockState, Common, Emitter, EventKind, ExitKind, RelocKind, SpillSlot, Translation};
 use super::liveness::{self, CodeAt};
+use crate::direct::Lookup;
 use crate::gate::at;
 use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, OpKind, Register};
 use model::Mode;
+use model::layout::{LOW_TARGETS, TARGETS_BELOW};
 
 const JZ: u8 = 4;
 
-/// The check that indirect branches land on: is rax this block's address? Both registers come back on success.
-pub fn indirect_check(t: &mut Translation, pc: u64) {
+/// What branches with direct lookup land on.
+pub fn direct_entry(t: &mut Translation) {
+    t.asm.load_gs(RCX, at::RCX);
+}
+
+/// Length of that.
+pub const DIRECT_ENTRY: u32 = 9;
+
+/// What branches with checked lookup land on: is r11 this block's address? Both registers come back on success.
+pub fn check(t: &mut Translation, pc: u64) {
     t.asm.put(&[0x48, 0xb9]);
-    let field = t.asm.here();
     t.asm.put(&(pc as i64).wrapping_neg().to_le_bytes());
-    t.reloc(field, RelocKind::GuestNegated, pc);
-    t.asm.put(&[0x48, 0x8d, 0x0c, 0x01]);
+    t.asm.put(&[0x4a, 0x8d, 0x0c, 0x19]); // lea rcx, [rcx + r11]
     let ok = t.asm.jrcxz();
-    let miss = t.asm.jmp();
-    t.reloc(miss, RelocKind::Common(Common::IndirectMiss), 0);
+    t.asm.jmp();
     t.asm.land(ok);
-    t.asm.load_gs(RAX, at::RAX);
+    t.asm.load_gs(R11, at::R11);
     t.asm.load_gs(RCX, at::RCX);
 }
 
 /// Offset from the start of the check to the rel32 of its jump to the next candidate.
 pub const CHECK_NEXT: u32 = 10 + 4 + 2 + 1;
-/// Offset at which the check has succeeded and registers come back.
-pub const CHECK_OK: u32 = CHECK_NEXT + 4;
-/// Length of the check.
-pub const CHECK_LEN: u32 = CHECK_OK + 18;
-
 /// Emits the last instruction of a block that ends in a transfer or special, or the way on after a cut.
 pub fn emit(t: &mut Translation, e: &mut Emitter, b: &BlockState<'_>, block: &Decoded, code: &mut CodeAt<'_>) {
     let Some(last) = block.insns.last() else {
@@ -80,59 +87,93 @@ fn transfer(t: &mut Translation, e: &mut Emitter, b: &BlockState<'_>, i: &Instru
             }
             t.next = Some(to);
         }
-        FlowControl::Return => {
-            t.spill(RAX, SpillSlot::Rax);
+        // An operand behind the guest's GS needs a second register anyway.
+        _ if b.request.lookup == Lookup::Checked || i.memory_segment() == Register::GS => {
+            t.spill(R11, SpillSlot::R11);
             t.spill(RCX, SpillSlot::Rcx);
-            t.asm.put(&[0x58]);
-            if i.op_count() > 0 {
-                t.asm.lea(RSP, Some(RSP), None, i.immediate16() as i32);
-            }
-            lookup(t, ticking);
+            target(t, e, i, R11);
+            checked_lookup(t, ticking);
         }
         _ => {
-            t.spill(RAX, SpillSlot::Rax);
             t.spill(RCX, SpillSlot::Rcx);
-            indirect_target(t, e, i);
-            if i.flow_control() == FlowControl::IndirectCall {
-                push_return(t, i.next_ip());
+            let expired = ticking.then(|| {
+                t.asm.load_gs(RCX, at::BUDGET);
+                t.asm.lea(RCX, Some(RCX), None, -1);
+                t.asm.store_gs(RCX, at::BUDGET);
+                let expired = t.asm.jrcxz();
+                restore_for_target(t, i);
+                expired
+            });
+            target(t, e, i, RCX);
+            direct_lookup(t, b.request.lookup);
+            if let Some(expired) = expired {
+                t.asm.land(expired);
+                restore_for_target(t, i);
+                target(t, e, i, RCX);
+                let leave = t.asm.jmp();
+                t.reloc(leave, RelocKind::Common(Common::DirectExpired), 0);
             }
-            lookup(t, ticking);
         }
     }
 }
 
-/// Pushes a guest return address.
-fn push_return(t: &mut Translation, ret: u64) {
-    t.asm.push_imm32(ret as u32);
-    t.reloc(t.asm.here() - 4, RelocKind::GuestLow, ret);
-    if ret as u32 as i32 as i64 as u64 != ret {
-        t.asm.store_imm32(RSP, 4, (ret >> 32) as u32);
-        t.reloc(t.asm.here() - 4, RelocKind::GuestHigh, ret);
+/// Brings rcx back for the computation of a target that depends on it; its slot stays valid.
+fn restore_for_target(t: &mut Translation, i: &Instruction) {
+    let is_rcx = |r: Register| r.full_register() == Register::RCX;
+    if is_rcx(i.memory_base())
+        || is_rcx(i.memory_index())
+        || i.op0_kind() == OpKind::Register && is_rcx(i.op0_register())
+    {
+        t.asm.load_gs(RCX, at::RCX);
     }
 }
 
-/// rax = target of an indirect branch. May fault, before anything has happened.
-fn indirect_target(t: &mut Translation, e: &mut Emitter, i: &Instruction) {
+/// `to` = where the indirect branch goes, with all else it does done. May fault, before anything has happened.
+fn target(t: &mut Translation, e: &mut Emitter, i: &Instruction, to: u8) {
+    if i.flow_control() == FlowControl::Return {
+        t.asm.pop(to);
+        if i.op_count() > 0 {
+            t.asm.lea(RSP, Some(RSP), None, i.immediate16() as i32);
+        }
+        return;
+    }
+    operand(t, e, i, to);
+    if i.flow_control() == FlowControl::IndirectCall {
+        push_return(t, i.next_ip());
+    }
+}
+
+/// Pushes a guest return address from a constant of the cache.
+///
+/// Two stores of half the address each would do without the constant, but a `ret` soon after could not be served from
+/// the store buffer and would wait for the cache: 15 cycles per call of a short function.
+fn push_return(t: &mut Translation, ret: u64) {
+    let field = t.asm.push_rip();
+    t.reloc(field, RelocKind::Constant, ret);
+}
+
+/// `to` = the operand of an indirect branch.
+fn operand(t: &mut Translation, e: &mut Emitter, i: &Instruction, to: u8) {
     if i.op0_kind() == OpKind::Register {
         let r = i.op0_register().full_register() as u32 - Register::RAX as u32;
-        if r as u8 != RAX {
-            t.asm.mov_reg(RAX, r as u8);
+        if r as u8 != to {
+            t.asm.mov_reg(to, r as u8);
         }
         return;
     }
     if i.memory_segment() == Register::GS {
-        guest_gs_address(t, e, i, RAX, RCX);
-        t.asm.mem(0x8b, RAX, Some(RAX), None, 0);
+        guest_gs_address(t, e, i, to, RCX);
+        t.asm.mem(0x8b, to, Some(to), None, 0);
         return;
     }
     if i.is_ip_rel_memory_operand() {
         let target = i.ip_rel_memory_address();
         if in_reach(target) && i.segment_prefix() == Register::None {
-            let field = t.asm.move_rip(true, RAX);
+            let field = t.asm.move_rip(true, to);
             t.reloc(field, RelocKind::Rip(4), target);
         } else {
-            t.asm.mov_imm(RAX, target);
-            t.asm.mem(0x8b, RAX, Some(RAX), None, 0);
+            t.asm.mov_imm(to, target);
+            t.asm.mem(0x8b, to, Some(to), None, 0);
         }
         return;
     }
@@ -145,25 +186,49 @@ fn indirect_target(t: &mut Translation, e: &mut Emitter, i: &Instruction) {
         false,
         i.segment_prefix(),
     );
-    let load = Instruction::with2(Code::Mov_r64_rm64, gpr64(RAX), m);
+    let load = Instruction::with2(Code::Mov_r64_rm64, gpr64(to), m);
     encode(t, e, &load.unwrap_or_else(|err| panic!("cannot load the target of {:?}: {err}", i.code())));
 }
 
-/// Goes to the block whose address is in rax, with a tick before it if the mode has one.
-fn lookup(t: &mut Translation, ticking: bool) {
+/// Goes to the block whose address is in rcx.
+fn direct_lookup(t: &mut Translation, lookup: Lookup) {
+    t.event(EventKind::Lookup, 0);
+    if lookup == Lookup::Window {
+        t.asm.put(&[0xff, 0xa1]); // jmp [rcx - below]
+        t.asm.put32((TARGETS_BELOW as u32).wrapping_neg());
+    } else {
+        t.asm.put(&[0x65, 0xff, 0xa1]); // jmp gs:[rcx + targets]
+        t.asm.put32(LOW_TARGETS as u32);
+    }
+}
+
+/// The code of a detour: direct lookup has the target in rcx, and goes on with checked lookup.
+pub fn detour(a: &mut Asm) {
+    a.store_gs(R11, at::R11);
+    a.mov_reg(R11, RCX);
+    hash_jump(a);
+}
+
+/// Goes to the block whose address is in r11, with a tick before it if the mode has one.
+fn checked_lookup(t: &mut Translation, ticking: bool) {
     if ticking {
         t.asm.load_gs(RCX, at::BUDGET);
         t.asm.lea(RCX, Some(RCX), None, -1);
         t.asm.store_gs(RCX, at::BUDGET);
-        t.asm.put(&[0xe3, 11]); // jrcxz over the lookup
+        t.asm.put(&[0xe3, 12]); // jrcxz over the lookup
     }
-    t.asm.put(&[0x0f, 0xb7, 0xc8]); // movzx ecx, ax
-    t.asm.put(&[0x65, 0xff, 0x24, 0xcd]); // jmp gs:[rcx*8 + table]
-    t.asm.put32(at::TABLE as u32);
+    hash_jump(&mut t.asm);
     if ticking {
         let expired = t.asm.jmp();
-        t.reloc(expired, RelocKind::Common(Common::IndirectExpired), 0);
+        t.reloc(expired, RelocKind::Common(Common::CheckedExpired), 0);
     }
+}
+
+/// Jumps to the first check for the address in r11.
+fn hash_jump(a: &mut Asm) {
+    a.put(&[0x41, 0x0f, 0xb7, 0xcb]); // movzx ecx, r11w
+    a.put(&[0x65, 0xff, 0x24, 0xcd]); // jmp gs:[rcx*8 + table]
+    a.put32(at::TABLE as u32);
 }
 
 /// Adds one to a counter behind GS.

@@ -55,17 +55,17 @@ fn heap_and_stack_get_their_names() {
 
 #[test]
 fn protected_pages_look_as_the_guest_made_them() {
-    // A page of a JIT's buffer, and one of a file's writable segment.
-    let protected = [pages(0x7f00_0000_2000..0x7f00_0000_3000, 7), pages(0x41_0000..0x41_1000, 3)];
+    // A JIT's buffer, and a file's writable code, of which pages are write-protected; nothing is executable.
+    let protected = [pages(0x7f00_0000_1000..0x7f00_0000_5000, 7), pages(0x41_0000..0x41_3000, 7)];
     check(
         View { pages: &protected, ..View::default() },
         "00410000-00411000 r--p 00001000 fe:00 77                                 /bin/a
          00411000-00413000 rw-p 00002000 fe:00 77                                 /bin/a
-         7f0000001000-7f0000002000 rwxp 00000000 00:00 0 $
-         7f0000002000-7f0000003000 r-xp 00000000 00:00 0 $
-         7f0000003000-7f0000004000 rwxp 00000000 00:00 0 $
-         7f0000004000-7f0000005000 rwxp 00000000 00:00 0 $",
-        "00410000-00413000 rw-p 00001000 fe:00 77                                 /bin/a
+         7f0000001000-7f0000002000 rw-p 00000000 00:00 0 $
+         7f0000002000-7f0000003000 r--p 00000000 00:00 0 $
+         7f0000003000-7f0000004000 rw-p 00000000 00:00 0 $
+         7f0000004000-7f0000005000 rw-p 00000000 00:00 0 $",
+        "00410000-00413000 rwxp 00001000 fe:00 77                                 /bin/a
          7f0000001000-7f0000005000 rwxp 00000000 00:00 0 $",
     );
 }
@@ -85,31 +85,34 @@ fn lines_that_the_kernel_keeps_apart_stay_apart() {
 
 #[test]
 fn a_line_is_split_where_permissions_differ() {
+    // A library: the kernel keeps apart what was once writable.
     check(
-        View { pages: &[pages(0x2000..0x3000, 3)], ..View::default() },
-        "00001000-00005000 r--p 00010000 fe:00 7                                  /a",
+        View { pages: &[pages(0x2000..0x3000, 5)], ..View::default() },
+        "00001000-00005000 r--p 00010000 fe:00 7                                  /a
+         00005000-00006000 r--p 00014000 fe:00 7                                  /a",
         "00001000-00002000 r--p 00010000 fe:00 7                                  /a
-         00002000-00003000 rw-p 00011000 fe:00 7                                  /a
-         00003000-00005000 r--p 00012000 fe:00 7                                  /a",
+         00002000-00003000 r-xp 00011000 fe:00 7                                  /a
+         00003000-00005000 r--p 00012000 fe:00 7                                  /a
+         00005000-00006000 r--p 00014000 fe:00 7                                  /a",
     );
 }
 
 #[test]
 fn details_of_smaps_add_up() {
     check(
-        View { pages: &[pages(0x2000..0x3000, 7)], ..View::default() },
-        "00001000-00002000 rwxp 00000000 00:00 0 $
+        View { pages: &[pages(0x1000..0x3000, 7)], ..View::default() },
+        "00001000-00002000 rw-p 00000000 00:00 0 $
          Size:                  4 kB
          KernelPageSize:        4 kB
          Rss:                   4 kB
          THPeligible:           0
-         VmFlags: rd wr ex mr mw me ac $
-         00002000-00003000 r-xp 00000000 00:00 0 $
+         VmFlags: rd wr mr mw me ac $
+         00002000-00003000 r--p 00000000 00:00 0 $
          Size:                  4 kB
          KernelPageSize:        4 kB
          Rss:                   8 kB
          THPeligible:           0
-         VmFlags: rd ex mr mw me ac $
+         VmFlags: rd mr mw me ac $
          562000000000-562000001000 rw-p 00000000 00:00 0 $
          Size:                  4 kB
          VmFlags: rd wr $
