@@ -257,10 +257,36 @@ static void clones(void) {
     printf("done\n");
 }
 
+// A signal that comes while a program becomes another one ends the one or the other, but is never lost.
+static void interrupted_execs(void) {
+    int killed = 0, rounds = 60;
+    unsigned state = 7;
+    for (int i = 0; i < rounds; i++) {
+        int ready[2];
+        if (pipe(ready)) return;
+        pid_t p = fork();
+        if (p == 0) {
+            if (write(ready[1], "x", 1) != 1) _exit(1);
+            execl("/bin/sleep", "sleep", "1000", NULL);
+            _exit(2);
+        }
+        char c;
+        if (read(ready[0], &c, 1) != 1) return;
+        close(ready[0]);
+        close(ready[1]);
+        state = state * 1103515245 + 12345;
+        for (volatile unsigned spin = state >> 12; spin; spin--) {}
+        kill(p, SIGTERM);
+        int status = wait_for(p);
+        killed += WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM;
+    }
+    printf("%d of %d ended by the signal\n", killed, rounds);
+}
+
 int main(int argc, char **argv) {
     struct { const char *name; void (*run)(void); } parts[] = {
         {"forks", forks}, {"vforks", vforks}, {"spawns", spawns}, {"execs", exec_each}, {"inheritance", inheritance},
-        {"stops", stops}, {"clones", clones},
+        {"stops", stops}, {"clones", clones}, {"interrupted-execs", interrupted_execs},
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (argc > 1 && strcmp(argv[1], parts[i].name) == 0) return parts[i].run(), 0;

@@ -112,9 +112,9 @@ pub enum ModeName {
     None,
     /// The tick clock
     Tick,
-    /// Ticks and a counter per block: exact instruction counts
+    /// A counter per block: exact instruction counts
     Count,
-    /// Ticks and a record per block: exact instruction and address streams
+    /// A record per block: exact instruction and address streams
     Trace,
 }
 

@@ -279,7 +279,7 @@ fn statistics(options: &[&str], command: &[&str]) -> Value {
 
 #[test]
 fn statistics_have_the_agreed_shape() {
-    let document = statistics(&["--mode", "count", "--cpu", "native"], &["sh", "-c", "exit 3"]);
+    let document = statistics(&["--mode", "count", "--cpu", "native", "--seed", "1"], &["sh", "-c", "exit 3"]);
     assert_eq!(document["clew"], 1);
     assert_eq!(document["verb"], "run");
     assert_eq!(document["outcome"], serde_json::json!({ "kind": "exited", "code": 3 }));
@@ -307,7 +307,7 @@ fn counting_and_tracing_see_the_same_instructions() {
 
 #[test]
 fn the_table_of_statistics_names_its_figures() {
-    let output = clew(["run", "--stats", "--mode", "count", "--", "true"]).output().unwrap();
+    let output = clew(["run", "--stats", "--mode", "count", "--seed", "1", "--", "true"]).output().unwrap();
     for figure in ["instructions", "ticks", "blocks translated", "translation time", "wall time"] {
         assert!(stderr(&output).contains(figure), "{figure}: {}", stderr(&output));
     }

@@ -246,6 +246,7 @@ impl Engine {
         let request = Request {
             pc,
             mode: self.mode,
+            ticks: self.ticks(),
             indirect_entry: indirect,
             lookup: self.lookup_at(pc),
             max_instructions: max,

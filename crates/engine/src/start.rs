@@ -76,7 +76,7 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
     g.rflags = 0x202;
     sched().begin(t);
     sched().rng.store(config.seed.map_or(0, |s| Clock::seeded(s).random() | 1), Relaxed);
-    sched().ticking.store((config.mode != Mode::None) as u32, Relaxed);
+    sched().ticking.store(state::ticks(config.mode, config.seed.is_some()) as u32, Relaxed);
 
     if handed.argv[0] == FIRST {
         // The host's C library leaves its two internal signals ignored in a process it spawns.
@@ -117,8 +117,9 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
     if counting && map_counters().is_err() {
         give_up("no memory for block counters");
     }
-    let mask = kernel_mask() & !crate::signals::NEVER_BLOCKED | config.inherited_blocked & FAULTS;
-    t.mask = mask;
+    // An image that another one became starts with everything blocked: no signal may come to it in between.
+    let mask = if handed.argv[0] == FIRST { kernel_mask() } else { config.inherited_blocked };
+    t.mask = mask & !crate::signals::NEVER_BLOCKED | config.inherited_blocked & FAULTS;
     let e = Box::leak(Box::new(Engine {
         mode: config.mode,
         memory,

@@ -150,9 +150,23 @@ pub fn is_installed() -> bool {
     !ENGINE.load(Acquire).is_null()
 }
 
+/// Does code translated for `mode` count ticks? Counters and traces need them only for a schedule that follows from a seed.
+pub fn ticks(mode: Mode, seeded: bool) -> bool {
+    match mode {
+        Mode::None => false,
+        Mode::Tick => true,
+        Mode::Count | Mode::Trace => seeded,
+    }
+}
+
 impl Engine {
     pub fn seeded(&self) -> bool {
         self.config.seed.is_some()
+    }
+
+    /// Does the guest's code count ticks now?
+    pub fn ticks(&self) -> bool {
+        ticks(self.mode, self.seeded())
     }
 
     /// The image ends: sends what was counted.
@@ -163,7 +177,7 @@ impl Engine {
         self.stats.cache_bytes = self.cache.used();
         self.stats.flushes = self.cache.flushes;
         self.stats.invalidated = self.cache.invalidated;
-        self.stats.ticks = if self.mode == Mode::None { 0 } else { self.clock.now() };
+        self.stats.ticks = if self.ticks() { self.clock.now() } else { 0 };
         self.stats.trace_bytes = self.tracer.bytes;
         self.stats.schedule = s.digest.load(Relaxed);
         self.stats.switches = s.switches.load(Relaxed);

@@ -54,9 +54,9 @@ pub enum Mode {
     None = 0,
     /// The tick clock.
     Tick = 1,
-    /// The tick clock and one execution counter per block, from which exact instruction counts follow.
+    /// One execution counter per block, from which exact instruction counts follow; with a seed the tick clock too.
     Count = 2,
-    /// The tick clock and a record per block: block id and address bases.
+    /// A record per block: block id and address bases; with a seed the tick clock too.
     Trace = 3,
 }
 

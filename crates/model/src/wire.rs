@@ -31,8 +31,9 @@ pub struct Config {
     pub control_fd: i32,
     /// Descriptor of the engine program itself, kept for `execve`.
     pub engine_fd: i32,
-    /// Signals among SEGV, BUS, ILL, FPE, TRAP that the guest has blocked or ignored across an `execve`.
+    /// Signals that the guest has blocked across an `execve`.
     pub inherited_blocked: u64,
+    /// Signals among SEGV, BUS, ILL, FPE, TRAP that it ignores.
     pub inherited_ignored: u64,
     pub probes: Vec<Probe>,
 }

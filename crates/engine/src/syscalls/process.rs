@@ -2,9 +2,9 @@
 
 use super::{Call, Outcome};
 use crate::load;
-use crate::signals::{FAULTS, apply_mask, block_all};
+use crate::signals::{apply_mask, block_all};
 use crate::sys::{self, err, nr};
-use crate::threads::{Thread, create, futex, sched};
+use crate::threads::{Thread, create, futex, pending, sched};
 use alloc::vec::Vec;
 use model::wire::Config;
 
@@ -184,7 +184,7 @@ impl Call<'_> {
             mode: self.e.config.mode,
             control_fd: self.e.hidden.control,
             engine_fd: self.e.hidden.engine,
-            inherited_blocked: self.t.mask & FAULTS,
+            inherited_blocked: self.t.mask,
             inherited_ignored: self.e.actions.ignored_faults(),
             // Probes name places in the first image.
             probes: Vec::new(),
@@ -199,7 +199,14 @@ impl Call<'_> {
             list.iter().map(|s| s.as_ptr() as u64).chain(core::iter::once(0)).collect()
         };
         let (a, v) = (pointers(&words), pointers(&env));
+        // A signal that came so far would be lost with this image, and one that came from here on would be taken by its
+        // handler: so the first is dealt with before, and the others wait in the kernel until the new image is ready.
         block_all();
+        if self.t.pending & pending::SIGNAL != 0 {
+            // SAFETY: our own descriptor.
+            unsafe { sys::raw3(nr::CLOSE, config_fd as u64, 0, 0) };
+            return Outcome::Again;
+        }
         let trace = self.e.mode == model::Mode::Trace;
         self.e.close_trace(self.t);
         self.e.send_totals();
@@ -209,9 +216,9 @@ impl Call<'_> {
         let fd = self.e.hidden.engine as u64;
         // SAFETY: replaces the process image; all strings live until then.
         let r = unsafe {
-            apply_mask(self.t);
             sys::raw(nr::EXECVEAT, [fd, empty.as_ptr() as u64, a.as_ptr() as u64, v.as_ptr() as u64, AT_EMPTY_PATH, 0])
         };
+        apply_mask(self.t);
         // Still here: the kernel refused (argument size, memory). The guest goes on.
         // SAFETY: our own descriptor.
         unsafe { sys::raw3(nr::CLOSE, config_fd as u64, 0, 0) };

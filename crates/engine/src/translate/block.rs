@@ -28,9 +28,14 @@ pub fn translate(
     }
     t.after_probe = t.asm.here();
 
-    let mut state = BlockState { request, reserved: 0, trace_regs: None };
+    let mut state = BlockState { request, reserved: 0, last_counter: None, trace_regs: None };
     let counter = request.counter.map(|c| (c, counter_slot(block, e, code)));
-    if let Some((c, None)) = counter {
+    if let Some((c, None)) = counter
+        && let (Some(Ending::Transfer), Some(last)) = (&block.ending, block.insns.last())
+        && terminator::uses_rcx(request, last)
+    {
+        state.last_counter = Some(c);
+    } else if let Some((c, None)) = counter {
         terminator::count(t, c, false);
         t.event(EventKind::Counted, 0);
     }
@@ -87,6 +92,7 @@ mod tests {
         let request = Request {
             pc,
             mode,
+            ticks: mode != Mode::None,
             indirect_entry: true,
             lookup: Lookup::of(pc),
             max_instructions: MAX_INSTRUCTIONS,

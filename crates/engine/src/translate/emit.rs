@@ -210,6 +210,8 @@ pub struct BlockState<'a> {
     pub request: &'a Request,
     /// Registers that hold engine values throughout (trace pointer, address temporary).
     pub reserved: u16,
+    /// The block's counter, if it is left to the last instruction.
+    pub last_counter: Option<i32>,
     /// Trace pointer register and address temporary.
     pub trace_regs: Option<(u8, Option<u8>)>,
 }

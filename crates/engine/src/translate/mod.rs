@@ -39,6 +39,8 @@ pub struct Key {
 pub struct Request {
     pub pc: u64,
     pub mode: Mode,
+    /// Count ticks: at backward branches, backward calls and indirect branches.
+    pub ticks: bool,
     /// Put the code that indirect branches land on in front of the body.
     pub indirect_entry: bool,
     /// How the block's indirect branch finds its target.

@@ -18,6 +18,7 @@
 //! nothing the guest computes waits for them. (`jrcxz` fixes rcx; it is the only test that leaves flags alone.)
 //! Checked lookup is for code far from where programs lie (JITs), and for branches that led there.
 
+use super::Request;
 use super::asm::{Asm, R11, RCX, RSP};
 use super::copy::{encode, gpr64, guest_gs_address, in_reach};
 use super::decode::{Decoded, Ending};
@@ -26,7 +27,6 @@ use super::liveness::{self, CodeAt};
 use crate::direct::Lookup;
 use crate::gate::at;
 use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, OpKind, Register};
-use model::Mode;
 use model::layout::{LOW_TARGETS, TARGETS_BELOW};
 
 const JZ: u8 = 4;
@@ -69,7 +69,7 @@ pub fn emit(t: &mut Translation, e: &mut Emitter, b: &BlockState<'_>, block: &De
 }
 
 fn transfer(t: &mut Translation, e: &mut Emitter, b: &BlockState<'_>, i: &Instruction, code: &mut CodeAt<'_>) {
-    let ticking = b.request.mode != Mode::None;
+    let ticking = b.request.ticks;
     match i.flow_control() {
         FlowControl::ConditionalBranch => conditional(t, e, b, i, code),
         FlowControl::UnconditionalBranch => {
@@ -88,7 +88,7 @@ fn transfer(t: &mut Translation, e: &mut Emitter, b: &BlockState<'_>, i: &Instru
             t.next = Some(to);
         }
         // An operand behind the guest's GS needs a second register anyway.
-        _ if b.request.lookup == Lookup::Checked || i.memory_segment() == Register::GS => {
+        _ if !uses_rcx(b.request, i) => {
             t.spill(R11, SpillSlot::R11);
             t.spill(RCX, SpillSlot::Rcx);
             target(t, e, i, R11);
@@ -96,6 +96,13 @@ fn transfer(t: &mut Translation, e: &mut Emitter, b: &BlockState<'_>, i: &Instru
         }
         _ => {
             t.spill(RCX, SpillSlot::Rcx);
+            if let Some(counter) = b.last_counter {
+                add_one(t, counter);
+                t.event(EventKind::Counted, 0);
+                if !ticking {
+                    restore_for_target(t, i);
+                }
+            }
             let expired = ticking.then(|| {
                 t.asm.load_gs(RCX, at::BUDGET);
                 t.asm.lea(RCX, Some(RCX), None, -1);
@@ -238,10 +245,22 @@ pub fn count(t: &mut Translation, counter: i32, flags_dead: bool) {
         return;
     }
     t.spill(RCX, SpillSlot::Rcx);
+    add_one(t, counter);
+    t.restore(RCX, SpillSlot::Rcx);
+}
+
+/// The same without a flag, at the cost of rcx.
+fn add_one(t: &mut Translation, counter: i32) {
     t.asm.load_gs(RCX, counter);
     t.asm.lea(RCX, Some(RCX), None, 1);
     t.asm.store_gs(RCX, counter);
-    t.restore(RCX, SpillSlot::Rcx);
+}
+
+/// Does the block end by using rcx for itself, so that a counter may as well?
+pub fn uses_rcx(request: &Request, last: &Instruction) -> bool {
+    let indirect =
+        matches!(last.flow_control(), FlowControl::Return | FlowControl::IndirectBranch | FlowControl::IndirectCall);
+    indirect && request.lookup != Lookup::Checked && last.memory_segment() != Register::GS
 }
 
 /// Counts down at a probe's site and leaves for the engine when the count reaches zero.
@@ -281,7 +300,7 @@ fn direct_tick(t: &mut Translation, e: &mut Emitter, to: u64, code: &mut CodeAt<
 
 fn conditional(t: &mut Translation, e: &mut Emitter, b: &BlockState<'_>, i: &Instruction, code: &mut CodeAt<'_>) {
     let to = i.near_branch_target();
-    let backward = to <= i.ip() && b.request.mode != Mode::None;
+    let backward = to <= i.ip() && b.request.ticks;
     t.conditional = true;
     t.next = Some(i.next_ip());
     if i.is_jcc_short_or_near() {
