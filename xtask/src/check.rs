@@ -29,7 +29,7 @@ pub enum Extent {
     Full,
 }
 
-const AGREE_SAMPLE: usize = 60;
+const AGREE_SAMPLE: usize = 100;
 const CONFINED_SAMPLE: usize = 20;
 const PYSUITE_SAMPLE: usize = 60;
 

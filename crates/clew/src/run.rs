@@ -68,6 +68,7 @@ fn start(options: &Options, startup: &Startup, program: &Path, messages: &Messag
         },
         seed: options.seed,
         stats: options.stats,
+        dies_with_host: true,
         sink: match options.sink {
             SinkName::Host | SinkName::Check => TraceSink::Ring,
             SinkName::Drop => TraceSink::Drop,

@@ -12,6 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 const MODES: [&str; 4] = ["none", "tick", "count", "trace"];
 
@@ -319,6 +320,22 @@ fn every_process_of_a_tree_is_in_the_statistics() {
     let document = statistics(&["--mode", "count"], &["sh", "-c", "/bin/true; /bin/true; exit 0"]);
     let programs: Vec<_> = document["images"].as_array().unwrap().iter().map(|i| i["exe"].as_str().unwrap()).collect();
     assert_eq!(programs.iter().filter(|p| p.ends_with("/true")).count(), 2, "{programs:?}");
+}
+
+#[test]
+fn a_program_does_not_outlive_a_clew_that_is_killed() {
+    let mut host = clew(["run", "--", "sh", "-c", "echo $$; exec sleep 1000"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut told = String::new();
+    BufReader::new(host.stdout.as_mut().unwrap()).read_line(&mut told).unwrap();
+    host.kill().unwrap();
+    host.wait().unwrap();
+    let stat = format!("/proc/{}/stat", told.trim());
+    let until = Instant::now() + Duration::from_secs(30);
+    // Whoever inherits the child may take its time to collect it.
+    while std::fs::read_to_string(&stat).is_ok_and(|s| !s.contains(") Z ")) {
+        assert!(Instant::now() < until, "{} still runs", told.trim());
+        std::thread::yield_now();
+    }
 }
 
 #[test]

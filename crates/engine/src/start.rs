@@ -16,7 +16,7 @@ use crate::signals::{Actions, FAULTS, apply_mask};
 use crate::state::{self, Clock, Engine};
 use crate::sys::{self, PROT_READ, PROT_WRITE, nr};
 use crate::threads::{Thread, sched};
-use crate::tracer::Tracer;
+use crate::tracer::{Position, Tracer};
 use crate::translate::{Decoded, Emitter, Translation};
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -86,6 +86,13 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
     }
     let hidden = HiddenFds::settle(&config);
     let control = Control { fd: hidden.control };
+    if config.dies_with_host && handed.argv[0] == FIRST {
+        // SAFETY: asks to be killed (9) when the parent ends (PR_SET_PDEATHSIG, 1).
+        unsafe { sys::raw3(nr::PRCTL, 1, 9, 0) };
+        if control.host_is_gone() {
+            sys::exit_group(125);
+        }
+    }
     // SAFETY: asks for our id.
     let pid = unsafe { sys::raw3(nr::GETPID, 0, 0, 0) } as u32;
     let refuse = |e: LoadError| -> ! {
@@ -135,8 +142,9 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
         control,
         hidden,
         probes: Probes::default(),
-        tracer: Tracer::new(config.sink),
         // SAFETY: the page is mapped; each offset is used here only.
+        tracer: Tracer::new(config.sink, unsafe { state::in_shared_page(3904, Position::default()) }),
+        // SAFETY: likewise.
         stats: unsafe { state::in_shared_page(3072, Stats { threads: 1, ..Stats::default() }) },
         // SAFETY: likewise.
         clock: unsafe { state::in_shared_page(2560, Clock::seeded(config.seed.unwrap_or(1))) },

@@ -178,7 +178,7 @@ impl Engine {
         self.stats.flushes = self.cache.flushes;
         self.stats.invalidated = self.cache.invalidated;
         self.stats.ticks = if self.ticks() { self.clock.now() } else { 0 };
-        self.stats.trace_bytes = self.tracer.bytes;
+        self.stats.trace_bytes = self.tracer.bytes();
         self.stats.schedule = s.digest.load(Relaxed);
         self.stats.switches = s.switches.load(Relaxed);
         if self.config.stats {

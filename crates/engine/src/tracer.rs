@@ -28,23 +28,35 @@ pub struct Tracer {
     sink: TraceSink,
     /// Buffers exist.
     open: bool,
+    buffers: u32,
+    definitions: Vec<BlockDef>,
+    /// What changes with every buffer lives in the shared page: handing one over must not open the vault.
+    at: &'static mut Position,
+}
+
+/// How far a trace has come.
+#[derive(Default)]
+pub struct Position {
     /// Number of the buffer in use, counted from the start.
     sequence: u32,
-    buffers: u32,
     pub bytes: u64,
-    definitions: Vec<BlockDef>,
     /// Thread and bases last announced.
     announced: (u32, u64, u64),
 }
 
 impl Tracer {
-    pub fn new(sink: TraceSink) -> Tracer {
+    pub fn new(sink: TraceSink, at: &'static mut Position) -> Tracer {
         let buffers = if sink == TraceSink::Ring { BUFFERS } else { 1 };
-        Tracer { sink, open: false, sequence: 0, buffers, bytes: 0, definitions: Vec::new(), announced: (0, 0, 0) }
+        Tracer { sink, open: false, buffers, definitions: Vec::new(), at }
+    }
+
+    /// Bytes handed over so far.
+    pub fn bytes(&self) -> u64 {
+        self.at.bytes
     }
 
     fn buffer(&self) -> u64 {
-        RING.start + PAGE + (self.sequence % self.buffers) as u64 * (SIZE + PAGE)
+        RING.start + PAGE + (self.at.sequence % self.buffers) as u64 * (SIZE + PAGE)
     }
 
     fn end(&self) -> u64 {
@@ -85,8 +97,8 @@ impl Engine {
             unsafe { sys::raw3(nr::MPROTECT, guard, PAGE, sys::PROT_NONE) };
         }
         self.tracer.open = true;
-        self.tracer.sequence = 0;
-        self.tracer.announced = (0, 0, 0);
+        self.tracer.at.sequence = 0;
+        self.tracer.at.announced = (0, 0, 0);
         if shared {
             for (at, v) in [(0, format::RING_MAGIC), (4, 1), (8, self.tracer.buffers), (12, SIZE as u32)] {
                 self.tracer.word(at).store(v, Relaxed);
@@ -113,24 +125,22 @@ impl Engine {
 
     /// Hands over what is in the current buffer up to `used` and goes to the next one.
     fn hand_over(&mut self, used: u64) {
-        self.tracer.bytes += used;
+        self.tracer.at.bytes += used;
         if self.tracer.sink == TraceSink::Ring {
             let (pid, control) = (self.pid, self.control);
-            in_packets(
-                core::mem::take(&mut self.tracer.definitions),
-                |d| d.bytes.len() + 16,
-                |defs| {
-                    control.send(pid, Report::Blocks(defs));
-                },
-            );
+            // Taking nothing would be a store too.
+            if !self.tracer.definitions.is_empty() {
+                let definitions = core::mem::take(&mut self.tracer.definitions);
+                in_packets(definitions, |d| d.bytes.len() + 16, |defs| control.send(pid, Report::Blocks(defs)));
+            }
             let t = &self.tracer;
-            t.word(256 + 4 * (t.sequence % t.buffers) as u64).store(used as u32, Relaxed);
-            t.word(64).store(t.sequence.wrapping_add(1), Release);
+            t.word(256 + 4 * (t.at.sequence % t.buffers) as u64).store(used as u32, Relaxed);
+            t.word(64).store(t.at.sequence.wrapping_add(1), Release);
             ring_futex(t.word(64), 1, u32::MAX, false);
             // Wait for room: the host frees buffers in order. It may be gone; then the trace goes nowhere.
             loop {
                 let consumed = t.word(128).load(Acquire);
-                if (t.sequence + 1).wrapping_sub(consumed) < t.buffers {
+                if (t.at.sequence + 1).wrapping_sub(consumed) < t.buffers {
                     break;
                 }
                 if ring_futex(t.word(128), 0, consumed, true) == -sys::err::ETIMEDOUT && self.control.host_is_gone() {
@@ -138,7 +148,7 @@ impl Engine {
                 }
             }
         }
-        self.tracer.sequence = self.tracer.sequence.wrapping_add(1);
+        self.tracer.at.sequence = self.tracer.at.sequence.wrapping_add(1);
     }
 
     /// A record ran over the end of its buffer: it moves to the next one, and its store is made again there.
@@ -203,8 +213,8 @@ impl Engine {
         }
         // SAFETY: the baton is held.
         let now = (t.tid, gate::fs_base(), unsafe { gate::gate() }.guest_gs);
-        if self.tracer.announced != now {
-            self.tracer.announced = now;
+        if self.tracer.at.announced != now {
+            self.tracer.at.announced = now;
             self.trace_special(Special::Thread { tid: now.0, fs_base: now.1, gs_base: now.2 });
         }
     }
@@ -271,7 +281,9 @@ impl Engine {
             // SAFETY: only this process's view goes.
             unsafe { sys::raw3(nr::MUNMAP, RING.start, RING.end - RING.start, 0) };
         }
-        self.tracer = Tracer::new(self.config.sink);
+        *self.tracer.at = Position::default();
+        self.tracer.open = false;
+        self.tracer.definitions.clear();
     }
 }
 

@@ -7,8 +7,7 @@
 //! Closing costs tens of microseconds (12 for 64 KiB and 64 for 4 MiB, measured on a virtual machine), which is too much
 //! for every translation: the vault is closed on the first return to the guest after `PATIENCE` cycles have passed
 //! since it was opened, and the patience grows with what closing costs. So it stays open while a program is being
-//! translated, in mode none as long as a guest neither calls the kernel nor reaches new code, and in mode trace most of the
-//! time, because handing over a buffer opens it.
+//! translated, and in mode none as long as a guest neither calls the kernel nor reaches new code.
 //!
 //! May miss: loads. Without protection keys, memory that can be executed or that the engine reads can be read by the guest.
 

@@ -25,6 +25,8 @@ pub struct Config {
     pub stats: bool,
     /// Report per-block counts at exit.
     pub coverage: bool,
+    /// The guest is killed when the thread that started it ends: nothing outlives a host that is killed.
+    pub dies_with_host: bool,
     /// Where trace buffers go.
     pub sink: TraceSink,
     /// Descriptor of the control socket in the engine's process, or -1.
@@ -222,6 +224,7 @@ impl Config {
         w.u64(self.seed.unwrap_or(0));
         w.u8(self.stats as u8);
         w.u8(self.coverage as u8);
+        w.u8(self.dies_with_host as u8);
         w.u8(self.sink as u8);
         w.u32(self.control_fd as u32);
         w.u32(self.engine_fd as u32);
@@ -249,6 +252,7 @@ impl Config {
             seed: seeded.then_some(seed),
             stats: r.u8()? != 0,
             coverage: r.u8()? != 0,
+            dies_with_host: r.u8()? != 0,
             sink: if r.u8()? == 0 { TraceSink::Drop } else { TraceSink::Ring },
             control_fd: r.u32()? as i32,
             engine_fd: r.u32()? as i32,
@@ -613,6 +617,7 @@ mod tests {
         let c = Config {
             mode: Mode::Trace,
             seed: Some(4),
+            dies_with_host: true,
             control_fd: -1,
             engine_fd: 900,
             probes: alloc::vec![

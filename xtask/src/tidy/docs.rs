@@ -62,6 +62,25 @@ pub fn places(files: &[SourceFile]) -> Breaches {
     breaches
 }
 
+/// The first two fenced blocks of the README are one command each: the main job on an example, and the tests; what runs
+/// automatically is the second and nothing else.
+pub fn set_up(files: &[SourceFile]) -> Breaches {
+    let text = |path: &str| files.iter().find(|f| f.path == path).map_or("", |f| f.text.as_str());
+    let blocks: Vec<&str> = text("README.md").split("```").skip(1).step_by(2).take(2).collect();
+    let commands: Vec<Vec<&str>> =
+        blocks.iter().map(|b| b.lines().skip(1).filter(|l| !l.is_empty()).collect()).collect();
+    let [Some([_]), Some([tests])] = [0, 1].map(|n| commands.get(n).map(Vec::as_slice)) else {
+        return vec!["README.md: its first two fenced blocks must be one command each".to_owned()];
+    };
+    let is_preamble = |l: &&str| l.starts_with('#') || l.starts_with("set -") || l.starts_with("cd ") || l.is_empty();
+    let run: Vec<&str> = text(".ci/run").lines().filter(|l| !is_preamble(l)).collect();
+    if run == [*tests] {
+        Vec::new()
+    } else {
+        vec![".ci/run: must run the second command of README.md, no more".to_owned()]
+    }
+}
+
 /// Targets of `[text](target)` outside code, with their lines.
 fn link_targets(text: &str) -> Vec<(usize, String)> {
     let (mut targets, mut in_code) = (Vec::new(), false);
@@ -130,6 +149,16 @@ mod tests {
     #[test]
     fn code_in_documents_is_not_linked() {
         assert_eq!(links(&[file("a.md", "```\n[x](gone.md)\n```\n")]), Breaches::new());
+    }
+
+    #[test]
+    fn what_runs_automatically_is_what_the_readme_says() {
+        let readme = file("README.md", "# X\n```sh\nmake\n```\ntext\n```sh\nmake check\n```\n```\nmore\n```\n");
+        let run = |text: &str| file(".ci/run", text);
+        let good = run("#!/bin/sh\n# why\nset -e\n\ncd ..\nmake check\n");
+        assert_eq!(set_up(&[readme.clone(), good.clone()]), Breaches::new());
+        assert_eq!(set_up(&[readme, run("make check --fast\n")]).len(), 1);
+        assert_eq!(set_up(&[file("README.md", "```\na\nb\n```\n```\nmake check\n```\n"), good]).len(), 1);
     }
 
     #[test]

@@ -57,16 +57,7 @@ pub fn deliver(e: &mut Engine, t: &mut Thread) {
     e.trace_signal(t, signal, g.pc, action.handler);
     if !push_frame(e, t, g, signal, &info, saved_mask, synchronous) {
         // No stack to put it on.
-        let lost: SigInfo = core::array::from_fn(|i| {
-            if i == 0 {
-                SIGSEGV as u64
-            } else if i == 1 {
-                0x80
-            } else {
-                0
-            }
-        });
-        fatal::die(e, t, SIGSEGV, &lost);
+        die_of_frame(e, t);
     }
     t.mask |= action.mask;
     if action.flags & SA_NODEFER == 0 {
@@ -189,16 +180,7 @@ pub fn sigreturn(e: &mut Engine, t: &mut Thread) {
     let frame_ok = sys::read_guest(at + 8, raw) == raw.len();
     let state_ok = frame_ok && (uc.fpstate == 0 || read_state(uc.fpstate, layout, &mut area));
     if !state_ok {
-        let lost: SigInfo = core::array::from_fn(|i| {
-            if i == 0 {
-                SIGSEGV as u64
-            } else if i == 1 {
-                0x80
-            } else {
-                0
-            }
-        });
-        fatal::die(e, t, SIGSEGV, &lost);
+        die_of_frame(e, t);
     }
     for (n, at) in ORDER.iter().enumerate() {
         g.gpr[n] = uc.regs[*at];
@@ -260,4 +242,11 @@ fn read_state(at: u64, layout: xstate::Layout, area: &mut Area) -> bool {
 fn bytes_of<T>(v: &T) -> &[u8] {
     // SAFETY: only used with plain `repr(C)` structs and arrays of words, which have no padding.
     unsafe { core::slice::from_raw_parts(v as *const T as *const u8, size_of::<T>()) }
+}
+
+/// A signal frame cannot be written or read: the kernel ends such a process by SIGSEGV, with code SI_KERNEL.
+fn die_of_frame(e: &mut Engine, t: &mut Thread) -> ! {
+    let mut info = SigInfo::default();
+    (info[0], info[1]) = (SIGSEGV as u64, 0x80);
+    fatal::die(e, t, SIGSEGV, &info)
 }

@@ -17,6 +17,8 @@ const MLOCKALL: u64 = 151;
 const MINCORE: u64 = 27;
 const SIGNALFD: u64 = 282;
 const SIGNALFD4: u64 = 289;
+const PR_SET_PDEATHSIG: u64 = 1;
+const PR_GET_PDEATHSIG: u64 = 2;
 const GETCPU: u64 = 309;
 const SECCOMP: u64 = 317;
 const PKEY_MPROTECT: u64 = 329;
@@ -78,6 +80,15 @@ impl Call<'_> {
                     _ => 0,
                 };
                 Some(Outcome::Value(self.install_filter(operation, 0, self.args[2])))
+            }
+            PR_SET_PDEATHSIG => {
+                self.e.config.dies_with_host = false;
+                None
+            }
+            // The guest has asked for none.
+            PR_GET_PDEATHSIG if self.e.config.dies_with_host => {
+                let done = sys::write_u32(self.args[1], 0);
+                Some(Outcome::Value(if done { 0 } else { -err::EFAULT }))
             }
             // Would move the engine's idea of itself.
             PR_SET_MM | PR_SET_SYSCALL_USER_DISPATCH => Some(Outcome::Value(-err::EINVAL)),

@@ -12,7 +12,7 @@
 use super::decode::Decoded;
 use super::emit::{BlockState, Emitter, RelocKind, SpillSlot, Translation};
 use crate::gate::at;
-use iced_x86::{Instruction, Register};
+use iced_x86::{Instruction, MemoryOperand, Register};
 use model::layout::CACHE;
 
 /// Can every place of the cache reach `target` with a 32-bit displacement?
@@ -123,21 +123,20 @@ pub fn guest_gs_address(t: &mut Translation, e: &mut Emitter, i: &Instruction, s
     if i.is_ip_rel_memory_operand() {
         t.asm.mov_imm(s, i.ip_rel_memory_address());
     } else {
-        let m = iced_x86::MemoryOperand::new(
-            i.memory_base(),
-            i.memory_index(),
-            i.memory_index_scale(),
-            i.memory_displacement64() as i64,
-            i.memory_displ_size(),
-            false,
-            Register::None,
-        );
+        let m = memory_operand(i, Register::None);
         if let Ok(lea) = Instruction::with2(iced_x86::Code::Lea_r64_m, gpr64(s), m) {
             encode(t, e, &lea);
         }
     }
     t.asm.load_gs(u, at::GUEST_GS);
     t.asm.lea(s, Some(s), Some((u, 1)), 0);
+}
+
+/// The memory operand of an instruction, for another one, behind `segment`.
+pub fn memory_operand(i: &Instruction, segment: Register) -> MemoryOperand {
+    let displacement = i.memory_displacement64() as i64;
+    let (base, index, scale) = (i.memory_base(), i.memory_index(), i.memory_index_scale());
+    MemoryOperand::new(base, index, scale, displacement, i.memory_displ_size(), false, segment)
 }
 
 /// Re-encodes an instruction that has been changed.

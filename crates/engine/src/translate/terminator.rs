@@ -20,13 +20,13 @@
 
 use super::Request;
 use super::asm::{Asm, R11, RCX, RSP};
-use super::copy::{encode, gpr64, guest_gs_address, in_reach};
+use super::copy::{encode, gpr64, guest_gs_address, in_reach, memory_operand};
 use super::decode::{Decoded, Ending};
 use super::emit::{BlockState, Common, Emitter, EventKind, ExitKind, RelocKind, SpillSlot, Translation};
 use super::liveness::{self, CodeAt};
 use crate::direct::Lookup;
 use crate::gate::at;
-use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, OpKind, Register};
+use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
 use model::layout::{LOW_TARGETS, TARGETS_BELOW};
 
 const JZ: u8 = 4;
@@ -184,16 +184,7 @@ fn operand(t: &mut Translation, e: &mut Emitter, i: &Instruction, to: u8) {
         }
         return;
     }
-    let m = MemoryOperand::new(
-        i.memory_base(),
-        i.memory_index(),
-        i.memory_index_scale(),
-        i.memory_displacement64() as i64,
-        i.memory_displ_size(),
-        false,
-        i.segment_prefix(),
-    );
-    let load = Instruction::with2(Code::Mov_r64_rm64, gpr64(to), m);
+    let load = Instruction::with2(Code::Mov_r64_rm64, gpr64(to), memory_operand(i, i.segment_prefix()));
     encode(t, e, &load.unwrap_or_else(|err| panic!("cannot load the target of {:?}: {err}", i.code())));
 }
 
