@@ -1,4 +1,4 @@
-//! Bad input: one clear sentence, the right exit status, nothing left running (Show 10 of the engine's acceptance).
+//! Bad input: one clear sentence, the right exit status, nothing left running.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Determinism: with the same seed, every run of a program is the same run (Show 6 of the engine's acceptance).
+//! Determinism: with the same seed, every run of a program is the same run.
 //!
 //! Guarantees: a pass means that instruction count, tick count, schedule digest and output were equal in all runs, and
 //! that other seeds gave other schedules to the threaded programs. Programs that wait for other processes are left out:

@@ -1,4 +1,4 @@
-//! Isolation: wild loads, stores and jumps of a guest behave as natively (Show 7 of the engine's acceptance).
+//! Isolation: wild loads, stores and jumps of a guest behave as natively.
 //!
 //! The guest `isolation.c` touches more than 10,000 addresses of nine classes, jumps to several thousand of ten, and prints
 //! per class how often the outcome was not what its own memory map says. Natively that is never; under Clew it must be

@@ -1,6 +1,6 @@
-//! The tests that compare with an independent oracle, run so that their figures show (Show 3, 4 and 5 of the engine's
-//! acceptance): the decoded trace against single-stepping, alterations against the same change made natively, and the
-//! table of instruction effects against the processor.
+//! The tests that compare with an independent oracle, run so that their figures show: the decoded trace against
+//! single-stepping, alterations against the same change made natively, and the table of instruction effects against the
+//! processor.
 //!
 //! They are ordinary tests of `testkit` and `isa`; here their own `n of N` lines are kept. `CLEW_FULL=1` makes them do
 //! all cases instead of a fixed sample.

@@ -1,4 +1,4 @@
-//! A peer's suite: CPython's own regression tests give the same result per test under `clew run` as natively (Show 2).
+//! A peer's suite: CPython's own regression tests give the same result per test under `clew run` as natively.
 //!
 //! Each module runs once natively and once under Clew with the system's Python, which writes its results as JUnit XML.
 //! A test that differs is run again alone on both sides: if it then agrees it is unsteady and only noted, otherwise it is

@@ -21,7 +21,7 @@ pub fn read(stderr: &[u8]) -> Option<RunStats> {
     let total = &all["total"];
     Some(RunStats {
         instructions: total["instructions"].as_u64()?,
-        ticks: total["ticks"].as_u64()?,
+        ticks: total["ticks"].as_u64().unwrap_or(0),
         switches: total["switches"].as_u64()?,
         schedule: total["schedule"].as_str()?.to_owned(),
         trace_instructions: all["trace"]["instructions"].as_u64().unwrap_or(0),

@@ -8,7 +8,7 @@ use crate::status;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 const STYLES: Styles =
     Styles::styled().header(AnsiColor::Green.on_default().bold()).literal(AnsiColor::Cyan.on_default());
@@ -112,9 +112,9 @@ pub enum ModeName {
     None,
     /// The tick clock
     Tick,
-    /// A counter per block: exact instruction counts
+    /// A counter per block: exact instruction counts; with --seed the tick clock too
     Count,
-    /// A record per block: exact instruction and address streams
+    /// A record per block: exact instruction and address streams; with --seed the tick clock too
     Trace,
 }
 
@@ -155,13 +155,14 @@ impl Run {
 pub fn refuse(error: &clap::Error, startup: &Startup) -> i32 {
     let wanted = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     let rendered = error.render();
+    let (verb, color) = before_command(&startup.args);
     if wanted {
-        let paint = Paint::for_stdout(Color::Auto, startup);
+        let paint = Paint::for_stdout(color, startup);
         let text = if paint.on() { rendered.ansi().to_string() } else { rendered.to_string() };
         message::stdout(&text);
         return 0;
     }
-    let paint = Paint::for_stderr(Color::Auto, startup);
+    let paint = Paint::for_stderr(color, startup);
     let text = rendered.to_string();
     match text.strip_prefix("error: ") {
         Some(rest) => message::stderr(&format!("{} {rest}", paint.bad("clew:"))),
@@ -169,8 +170,31 @@ pub fn refuse(error: &clap::Error, startup: &Startup) -> i32 {
         None => message::stderr(&text),
     }
     // What `run` returns is the program's, so its own failures must be told apart; the other verbs have 2 for this.
-    let verb = startup.args.iter().skip(1).find(|a| !a.as_encoded_bytes().starts_with(b"-"));
     if verb.is_some_and(|v| v == "run") { status::FAILURE } else { status::USAGE }
+}
+
+/// The verb, and whether colour is wanted, of a command line that may be wrong.
+fn before_command(args: &[OsString]) -> (Option<&OsStr>, Color) {
+    let (mut verb, mut color) = (None, Color::Auto);
+    let mut words = args.iter().skip(1).take_while(|a| *a != "--");
+    while let Some(word) = words.next() {
+        let text = word.to_string_lossy();
+        let value = match text.strip_prefix("--color") {
+            Some("") => words.next().map(|w| w.to_string_lossy()),
+            Some(rest) => rest.strip_prefix('=').map(Into::into),
+            None => None,
+        };
+        if let Some(value) = value {
+            color = Color::from_str(&value, true).unwrap_or(color);
+        } else if !text.starts_with('-') {
+            if verb.is_some() {
+                // From the second bare word on, all is the program's.
+                break;
+            }
+            verb = Some(word.as_os_str());
+        }
+    }
+    (verb, color)
 }
 
 #[cfg(test)]
@@ -222,6 +246,19 @@ mod tests {
         let args = ["clew".into(), "run".into(), "--".into(), odd.clone()];
         let Verb::Run(run) = Cli::try_parse_from(args).unwrap().verb else { panic!() };
         assert_eq!(run.command, [odd]);
+    }
+
+    #[test]
+    fn verb_and_colour_are_found_in_a_wrong_command_line() {
+        let found = |words: &[&str]| {
+            let args: Vec<OsString> = words.iter().map(Into::into).collect();
+            let (verb, color) = before_command(&args);
+            (verb.map(|v| v.to_string_lossy().into_owned()), color)
+        };
+        assert_eq!(found(&["clew", "--color", "always", "run", "--bogus"]), (Some("run".into()), Color::Always));
+        assert_eq!(found(&["clew", "run", "--color=never", "x"]), (Some("run".into()), Color::Never));
+        assert_eq!(found(&["clew", "run", "x", "--color", "never"]), (Some("run".into()), Color::Auto));
+        assert_eq!(found(&["clew", "--color"]), (None, Color::Auto));
     }
 
     #[test]

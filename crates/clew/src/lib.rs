@@ -26,6 +26,8 @@ mod status {
     /// Found nothing, or (doctor) something that is needed is missing.
     pub const NO: i32 = 1;
     pub const USAGE: i32 = 2;
+    /// A fault of Clew itself, in every verb but `run`.
+    pub const INTERNAL: i32 = 3;
     /// `run`: Clew's own failure.
     pub const FAILURE: i32 = 125;
     pub const NOT_RUNNABLE: i32 = 126;
@@ -34,12 +36,13 @@ mod status {
 
 /// Runs the command line of this process; gives its exit status, if it comes back at all.
 pub fn main() -> i32 {
+    let is_run = std::env::args_os().skip(1).any(|a| a == "run");
     let status = catch_unwind(AssertUnwindSafe(|| {
         let startup = Startup::look();
         dispatch(&startup)
     }));
     // The panic has been printed by then; for a shell it is our failure, never the guest's status.
-    let status = status.unwrap_or(status::FAILURE);
+    let status = status.unwrap_or(if is_run { status::FAILURE } else { status::INTERNAL });
     // Unlike returning, this flushes the standard streams.
     std::process::exit(status)
 }

@@ -90,7 +90,7 @@ fn start(options: &Options, startup: &Startup, program: &Path, messages: &Messag
         launch.start().map_err(Failed::Error)
     })?;
     keep_exit_status(startup);
-    if signals.is_none_or(|s| s.pass_on(running.handle()).is_err()) {
+    if signals.is_none_or(|s| s.pass_on(running.handle()).is_err()) && !options.quiet {
         messages.note("signals sent to this process cannot be passed on to the program");
     }
     Ok(running)

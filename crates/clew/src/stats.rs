@@ -72,7 +72,8 @@ fn stats_json(s: &Stats) -> Value {
     json!({
         "mode": Mode::from_u8(s.mode).map(mode_name),
         "instructions": s.instructions,
-        "ticks": s.ticks,
+        // Null where none are counted: in mode none, and without a seed in modes count and trace.
+        "ticks": (s.ticks != 0).then_some(s.ticks),
         "conditional_branches": s.conditional_branches,
         "blocks": s.blocks,
         "translated_instructions": s.translated_instructions,
@@ -175,7 +176,7 @@ fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);

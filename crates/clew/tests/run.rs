@@ -127,9 +127,12 @@ fn a_file_that_is_no_program_is_refused() {
 
 #[test]
 fn bad_usage_is_our_own_failure() {
-    for arguments in
-        [&["run"][..], &["run", "--bogus", "ls"], &["run", "--mode", "fast", "ls"], &["run", "--json", "ls"]]
-    {
+    for arguments in [
+        &["run"][..],
+        &["run", "--bogus", "ls"],
+        &["run", "--mode", "fast", "ls"],
+        &["--color", "never", "run", "--json", "ls"],
+    ] {
         let output = clew(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(125), "{arguments:?}");
         assert!(stderr(&output).starts_with("clew: "), "{}", stderr(&output));

@@ -8,6 +8,7 @@
 //!
 //! An invalidated block stays where it is; its first bytes become a jump to a stub that leads to its successor.
 
+use crate::address_map::AddressMap;
 use crate::direct::{DETOUR_CODE, DETOUR_LEN, DETOUR_PAGES, Direct};
 use crate::gate::{self, at, exit};
 use crate::sys::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
@@ -15,9 +16,7 @@ use crate::translate::asm::{Asm, R11, RCX};
 use crate::translate::terminator::{self, CHECK_NEXT, DIRECT_ENTRY};
 use crate::translate::{Common, Event, EventKind, ExitKind, RelocKind, SpillSlot, Translation};
 use alloc::vec::Vec;
-use core::hash::{BuildHasherDefault, Hasher};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use hashbrown::HashMap;
 use model::layout::CACHE;
 
 /// How far each part of the cache is mapped. Nothing is mapped ahead of need, so that a wild access of the guest to the
@@ -45,27 +44,6 @@ const FIRST: u64 = 256 << 10;
 const LARGE: u64 = 2 << 20;
 /// An invalidated block needs room for a jump.
 const MIN_BODY: usize = 5;
-
-/// A multiplicative hash is enough for addresses.
-#[derive(Default, Clone)]
-pub struct AddressHasher(u64);
-
-impl Hasher for AddressHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for b in bytes {
-            self.write_u64(*b as u64);
-        }
-    }
-    fn write_u64(&mut self, v: u64) {
-        self.0 = (self.0 ^ v).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 ^= self.0 >> 32;
-    }
-}
-
-pub type AddressMap<T> = HashMap<u64, T, BuildHasherDefault<AddressHasher>>;
 
 /// Index of a block in the cache since the last flush.
 pub type BlockIndex = u32;

@@ -4,7 +4,8 @@
 //! permission comes back and the store is retried by itself. A page that this happens to often (code beside data, a
 //! trampoline on the stack) is not protected any more; its blocks are compared with memory before each entry instead.
 
-use crate::cache::{AddressMap, BlockIndex};
+use crate::address_map::AddressMap;
+use crate::cache::BlockIndex;
 use alloc::vec::Vec;
 
 /// Faults after which a page is watched by comparison.

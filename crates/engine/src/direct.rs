@@ -14,12 +14,12 @@
 //!   is (no guest page is executable to the kernel). The fault tells that the target is missing.
 //! - Entries of targets fewer than eight bytes apart overlap. The lower one is kept; the upper one leads to a *detour*, a
 //!   piece of code at an address that begins with the bytes it is left with, which does the checked lookup. Where there
-//!   is no such address, the target stays missing; [`Direct::is_crowded`] counts these.
+//!   is no such address, the target stays missing; [`Direct::note_useless`] counts these.
 //! - A branch to anywhere else reads some other memory, or none. Memory of the guest holds no address that is executable.
 //!
 //! Pages of the table exist where there are entries, and are writable only while the engine changes them.
 
-use crate::cache::AddressMap;
+use crate::address_map::AddressMap;
 use crate::sys::{self, PROT_READ, PROT_WRITE, nr};
 use alloc::vec::Vec;
 use model::layout::{CACHE, ENGINE, GATE, LOW, LOW_TARGETS, TARGETS_BELOW, WINDOW};
@@ -31,10 +31,10 @@ const MAX_WRITABLE: usize = 32;
 /// Entries are addresses.
 const ENTRY: u64 = 8;
 /// Failed lookups of one process that the table cannot help, until it is given up.
-const PATIENCE: u32 = 4096;
+const MAX_USELESS: u32 = 4096;
 
 /// How an indirect branch looks up its target.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lookup {
     /// Through the table of the window.
     Window,
@@ -105,11 +105,11 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// Lets branches to `target` go to `code`. False if that is not possible (no memory, or not such a target).
-    pub fn enter(&mut self, target: u64, code: u64) -> bool {
-        let Some(entry) = Lookup::of(target).entry(target) else { return false };
+    /// Lets branches to `target` go to `code`, if they are looked up here and there is memory.
+    pub fn enter(&mut self, target: u64, code: u64) {
+        let Some(entry) = Lookup::of(target).entry(target) else { return };
         if !self.open(entry) || !self.open(entry + ENTRY - 1) {
-            return false;
+            return;
         }
         self.mark(target);
         self.settle(target, entry, code);
@@ -122,7 +122,6 @@ impl Direct {
             }
             self.settle(at, entry, 0);
         }
-        true
     }
 
     /// Lets branches to `target`, which are expected, go to `code`, if nothing is there yet.
@@ -133,12 +132,13 @@ impl Direct {
         }
     }
 
-    /// A branch to `target` found nothing although that is entered, or has no entry. True when the table should be given up.
-    pub fn is_crowded(&mut self, target: u64) -> bool {
+    /// A branch to `target` found nothing although that is entered, or cannot have an entry. True when the table should be
+    /// given up.
+    pub fn note_useless(&mut self, target: u64) -> bool {
         if self.is_entered(target) || Lookup::of(target) == Lookup::Checked {
             self.useless += 1;
         }
-        self.useless > PATIENCE
+        self.useless > MAX_USELESS
     }
 
     /// Forgets everything.
@@ -178,7 +178,9 @@ impl Direct {
     /// Makes the piece with `at` writable.
     fn open(&mut self, at: u64) -> bool {
         let piece = at & !(PIECE - 1);
-        if self.writable.contains(&piece) {
+        if let Some(n) = self.writable.iter().position(|p| *p == piece) {
+            // The last one used is the last one to go: an entry may lie in two pieces.
+            self.writable[n..].rotate_left(1);
             return true;
         }
         if self.pieces.contains_key(&piece) {

@@ -3,7 +3,7 @@
 //! A block that starts at a probed address counts down a word behind GS and leaves the cache when it reaches zero, so an
 //! armed site costs a few instructions until its moment. Blocks never run over a probed address.
 
-use crate::cache::AddressMap;
+use crate::address_map::AddressMap;
 use crate::gate::{Gate, TABLE_ENTRIES, TABLE_OFFSET};
 use crate::state::Engine;
 use crate::sys;
@@ -150,7 +150,7 @@ impl Engine {
                     sys::write_guest(at.0, &bytes);
                 }
                 Action::SwitchMode(mode) => {
-                    self.switch_mode(t, mode);
+                    self.switch_mode(mode);
                 }
             }
         }

@@ -3,7 +3,8 @@
 //! The engine copies what the kernel left on the stack, moves to a stack of its own, unmaps the kernel's stack and vDSO (so
 //! that the guest's addresses are always free), loads the program and enters it.
 
-use crate::cache::{AddressMap, Cache};
+use crate::address_map::AddressMap;
+use crate::cache::Cache;
 use crate::code_pages::CodePages;
 use crate::files::HiddenFds;
 use crate::gate::{self, GATE_BYTES};
@@ -12,6 +13,7 @@ use crate::memory::{Memory, page_down};
 use crate::probes::{self, Probes};
 use crate::procfs::read_file;
 use crate::report::Control;
+use crate::shared_page::{self, Words};
 use crate::signals::{Actions, FAULTS, apply_mask};
 use crate::state::{self, Clock, Engine};
 use crate::sys::{self, PROT_READ, PROT_WRITE, nr};
@@ -22,9 +24,9 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
+use model::Mode;
 use model::layout::{self, COUNTERS, GATE, SHARED, STACK_TOP};
 use model::wire::{Config, Report, Stats};
-use model::{GuestAddr, Mode};
 
 /// The engine's name when the host starts it, and when an engine starts it for an `execve` of its guest.
 pub const FIRST: &[u8] = b"clew-engine";
@@ -45,10 +47,10 @@ pub unsafe fn enter(sp: *const u64) -> ! {
     let handed = Box::new(unsafe { read_initial_stack(sp) });
     for (at, len) in [(GATE, GATE_BYTES + probes::COUNTER_BYTES), (SHARED, 4096)] {
         if sys::map_engine(at, len.next_multiple_of(4096), PROT_READ | PROT_WRITE).is_err() {
-            give_up("no memory for the engine's tables");
+            give_up(NO_TABLES);
         }
     }
-    let Ok(t) = Thread::create(0, true) else { give_up("no memory for the first thread") };
+    let Ok(t) = Thread::create(0, true) else { give_up(NO_TABLES) };
     // SAFETY: asks for our id.
     t.tid = unsafe { sys::raw3(nr::GETTID, 0, 0, 0) } as u32;
     t.task = 1;
@@ -67,6 +69,56 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
     let t = Thread::current();
     leave_kernel_mappings();
     let config = read_config(&handed.argv);
+    let first = handed.argv[0] == FIRST;
+    prepare_task(t, &handed.inherited, &config);
+    let hidden = HiddenFds::settle(&config);
+    let control = Control { fd: hidden.control };
+    if first {
+        leave_host(&config, &control);
+    }
+    // SAFETY: asks for our id.
+    let pid = unsafe { sys::raw3(nr::GETPID, 0, 0, 0) } as u32;
+    let refuse = |e: LoadError| -> ! {
+        let status = if e.errno == sys::err::ENOENT { 127 } else { 126 };
+        control.send(pid, Report::NotLoaded { status, message: e.message });
+        sys::exit_group(status as u64)
+    };
+    let mut memory = Memory::default();
+    let (loaded, image, exe) = load_program(&mut handed, &config, &mut memory).unwrap_or_else(|e| refuse(e));
+    set_identity(&exe, &image);
+    // An image that another one became starts with everything blocked: no signal may come to it in between.
+    let mask = if first { kernel_mask() } else { config.inherited_blocked };
+    t.mask = mask & !crate::signals::NEVER_BLOCKED | config.inherited_blocked & FAULTS;
+
+    let e = make_engine(config, memory, loaded, exe, hidden, pid);
+    e.auxv = image.auxv.clone();
+    let probes = e.config.probes.clone();
+    e.probes.arm(&probes, loaded.bias);
+    state::install(e);
+    // SAFETY: just installed; this is the only thread.
+    let e = unsafe { state::engine() };
+    e.clock.refill(e.seeded());
+    e.control.send(pid, Report::Started { exe: e.exe.clone(), bias: loaded.bias });
+    if e.mode == Mode::Trace && e.open_trace().is_err() {
+        give_up(NO_TRACE);
+    }
+    // SAFETY: the gate has been mapped; the baton is held.
+    let g = unsafe { gate::gate() };
+    g.gpr = [0; 16];
+    g.gpr[4] = loaded.sp;
+    g.pc = loaded.entry;
+    apply_mask(t);
+    crate::vault::begin();
+    crate::run::run(t)
+}
+
+/// Segment bases, signal stack, baton: what a kernel task needs to run guest code.
+fn prepare_task(t: &mut Thread, inherited: &Inherited, config: &Config) {
+    const AT_HWCAP2: u64 = 26;
+    const HWCAP2_FSGSBASE: u64 = 2;
+    if !inherited.auxv.iter().any(|(key, value)| *key == AT_HWCAP2 && value & HWCAP2_FSGSBASE != 0) {
+        give_up("the FSGSBASE instructions are not enabled; Linux 5.9 or later is needed");
+    }
     gate::attach();
     gate::set_fs_base(0);
     t.install_signal_stack();
@@ -77,29 +129,29 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
     sched().begin(t);
     sched().rng.store(config.seed.map_or(0, |s| Clock::seeded(s).random() | 1), Relaxed);
     sched().ticking.store(state::ticks(config.mode, config.seed.is_some()) as u32, Relaxed);
+}
 
-    if handed.argv[0] == FIRST {
-        // The host's C library leaves its two internal signals ignored in a process it spawns.
-        for signal in [32, 33] {
-            crate::signals::actions::tell_kernel(signal, crate::signals::actions::SIG_DFL, 0);
-        }
+/// Undoes what being started by the host has done to the process, and ties it to the host if that is wanted.
+fn leave_host(config: &Config, control: &Control) {
+    // The host's C library leaves its two internal signals ignored in a process it spawns.
+    for signal in [32, 33] {
+        crate::signals::actions::tell_kernel(signal, crate::signals::actions::SIG_DFL, 0);
     }
-    let hidden = HiddenFds::settle(&config);
-    let control = Control { fd: hidden.control };
-    if config.dies_with_host && handed.argv[0] == FIRST {
+    if config.dies_with_host {
         // SAFETY: asks to be killed (9) when the parent ends (PR_SET_PDEATHSIG, 1).
         unsafe { sys::raw3(nr::PRCTL, 1, 9, 0) };
         if control.host_is_gone() {
             sys::exit_group(125);
         }
     }
-    // SAFETY: asks for our id.
-    let pid = unsafe { sys::raw3(nr::GETPID, 0, 0, 0) } as u32;
-    let refuse = |e: LoadError| -> ! {
-        let status = if e.errno == sys::err::ENOENT { 127 } else { 126 };
-        control.send(pid, Report::NotLoaded { status, message: e.message });
-        sys::exit_group(status as u64)
-    };
+}
+
+/// Brings the program into memory; answers also where it was found.
+fn load_program(
+    handed: &mut Handed,
+    config: &Config,
+    memory: &mut Memory,
+) -> Result<(load::Loaded, load::stack::StackImage, String), LoadError> {
     if handed.argv.len() < 4 {
         give_up("started without a program");
     }
@@ -111,23 +163,37 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
             *b = c.random() as u8;
         }
     }
-    let program = load::open(-100i64 as u64, &path, &guest_argv).unwrap_or_else(|e| refuse(e));
-    let mut memory = Memory::default();
-    let (loaded, image) =
-        load::load(&program, &path, &handed.inherited, &config, &mut memory).unwrap_or_else(|e| refuse(e));
-    let exe = absolute(&program.path);
-    drop(program);
-    set_identity(&exe, &image);
+    let program = load::open(-100i64 as u64, &path, &guest_argv)?;
+    let (loaded, image) = load::load(&program, &path, &handed.inherited, config, memory)?;
+    Ok((loaded, image, absolute(&program.path)))
+}
 
-    let cache = Cache::new().unwrap_or_else(|_| give_up("no memory for the code cache"));
+/// The engine of this process, before its guest has run.
+fn make_engine(
+    config: Config,
+    memory: Memory,
+    loaded: load::Loaded,
+    exe: String,
+    hidden: HiddenFds,
+    pid: u32,
+) -> &'static mut Engine {
+    let cache = Cache::new().unwrap_or_else(|_| give_up(NO_CACHE));
     let counting = config.mode == Mode::Count || config.coverage;
     if counting && map_counters().is_err() {
-        give_up("no memory for block counters");
+        give_up(NO_COUNTERS);
     }
-    // An image that another one became starts with everything blocked: no signal may come to it in between.
-    let mask = if handed.argv[0] == FIRST { kernel_mask() } else { config.inherited_blocked };
-    t.mask = mask & !crate::signals::NEVER_BLOCKED | config.inherited_blocked & FAULTS;
-    let e = Box::leak(Box::new(Engine {
+    // SAFETY: the page is mapped; this is called once.
+    let words = unsafe {
+        shared_page::put(Words {
+            stats: Stats { threads: 1, ..Stats::default() },
+            clock: Clock::seeded(config.seed.unwrap_or(1)),
+            stopped: None,
+            missed_at: None,
+            trace: Position::default(),
+        })
+    };
+    let dies_quietly = config.mode != Mode::Trace && !config.stats && !config.coverage;
+    Box::leak(Box::new(Engine {
         mode: config.mode,
         memory,
         cache,
@@ -135,23 +201,15 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
         decoded: Decoded::default(),
         translation: Translation::default(),
         pages: CodePages::default(),
-        actions: Actions::start(
-            config.inherited_ignored,
-            config.mode == Mode::Trace || config.stats || config.coverage,
-        ),
-        control,
+        actions: Actions::start(config.inherited_ignored, !dies_quietly),
+        control: Control { fd: hidden.control },
         hidden,
         probes: Probes::default(),
-        // SAFETY: the page is mapped; each offset is used here only.
-        tracer: Tracer::new(config.sink, unsafe { state::in_shared_page(3904, Position::default()) }),
-        // SAFETY: likewise.
-        stats: unsafe { state::in_shared_page(3072, Stats { threads: 1, ..Stats::default() }) },
-        // SAFETY: likewise.
-        clock: unsafe { state::in_shared_page(2560, Clock::seeded(config.seed.unwrap_or(1))) },
-        // SAFETY: likewise.
-        stopped: unsafe { state::in_shared_page(3584, None) },
-        // SAFETY: likewise.
-        missed_at: unsafe { state::in_shared_page(3840, None) },
+        tracer: Tracer::new(config.sink, &mut words.trace),
+        stats: &mut words.stats,
+        clock: &mut words.clock,
+        stopped: &mut words.stopped,
+        missed_at: &mut words.missed_at,
         checked_sites: AddressMap::default(),
         checked_only: false,
         count_correction: 0,
@@ -166,26 +224,9 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
         readable_page: 0,
         counters_mapped: counting,
         coverage: Vec::new(),
-        auxv: image.auxv.clone(),
+        auxv: 0..0,
         config,
-    }));
-    let probes = e.config.probes.clone();
-    e.probes.arm(&probes, loaded.bias);
-    state::install(e);
-    // SAFETY: just installed; this is the only thread.
-    let e = unsafe { state::engine() };
-    e.clock.refill(e.seeded());
-    e.control.send(pid, Report::Started { exe: e.exe.clone(), bias: loaded.bias });
-    if e.mode == Mode::Trace && e.open_trace().is_err() {
-        e.control.send(pid, Report::Lost { message: "no memory for trace buffers".into(), pc: GuestAddr(0) });
-        e.mode = Mode::Tick;
-    }
-    g.gpr = [0; 16];
-    g.gpr[4] = loaded.sp;
-    g.pc = loaded.entry;
-    apply_mask(t);
-    crate::vault::begin();
-    crate::run::run(t)
+    }))
 }
 
 /// Maps the counters of blocks and taken branches.
@@ -193,9 +234,14 @@ pub fn map_counters() -> Result<(), i64> {
     sys::map_engine(COUNTERS.start, COUNTERS.end - COUNTERS.start, PROT_READ | PROT_WRITE)
 }
 
-/// Nothing can be reported yet: says it on the standard error stream.
+const NO_TABLES: &str = "no memory for the engine's tables; is there a limit on virtual memory (ulimit -v)?";
+const NO_CACHE: &str = "no memory for the code cache; is there a limit on virtual memory (ulimit -v)?";
+const NO_COUNTERS: &str = "no memory for block counters; is there a limit on virtual memory (ulimit -v)?";
+const NO_TRACE: &str = "no memory for trace buffers; is there a limit on virtual memory (ulimit -v)?";
+
+/// There is no way on, and nobody to report to yet: says so on the standard error stream.
 fn give_up(what: &str) -> ! {
-    let text = alloc::format!("clew: {what}; is there a limit on virtual memory (ulimit -v)?\n");
+    let text = alloc::format!("clew: {what}\n");
     // SAFETY: writes our own text.
     unsafe { sys::raw3(nr::WRITE, 2, text.as_ptr() as u64, text.len() as u64) };
     sys::exit_group(125)

@@ -1,6 +1,7 @@
 //! The engine's state for one process, and its one instance.
 
-use crate::cache::{AddressMap, BlockIndex, Cache, Place};
+use crate::address_map::AddressMap;
+use crate::cache::{BlockIndex, Cache, Place};
 use crate::code_pages::CodePages;
 use crate::files::HiddenFds;
 use crate::memory::Memory;
@@ -38,7 +39,7 @@ pub struct Engine {
     pub stopped: &'static mut Option<Place>,
     /// The block whose direct lookup faulted, between handler and engine. In the shared page as well.
     pub missed_at: &'static mut Option<BlockIndex>,
-    /// Blocks whose indirect branch leads far away and is looked up with a check.
+    /// Blocks whose indirect branch leads far away, or to a target without room for an entry: it is looked up with a check.
     pub checked_sites: AddressMap<()>,
     /// Direct lookup does not work for this process.
     pub checked_only: bool,
@@ -113,19 +114,6 @@ impl Clock {
     /// Virtual nanoseconds since the start: a tick is one.
     pub fn virtual_ns(&self) -> u64 {
         self.now() + self.skipped_ns
-    }
-}
-
-/// A value in the shared page, which is never write-protected.
-///
-/// # Safety
-/// The offset must be used for one value only, once, after the page has been mapped.
-pub unsafe fn in_shared_page<T>(offset: u64, value: T) -> &'static mut T {
-    let at = (model::layout::SHARED + offset) as *mut T;
-    // SAFETY: by the caller; the page is zeroed, aligned and large enough for what is put there.
-    unsafe {
-        at.write(value);
-        &mut *at
     }
 }
 

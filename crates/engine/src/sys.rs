@@ -115,7 +115,6 @@ pub mod err {
     pub const EFAULT: i64 = 14;
     pub const EEXIST: i64 = 17;
     pub const EINVAL: i64 = 22;
-    pub const EMFILE: i64 = 24;
     pub const EDEADLK: i64 = 35;
     pub const ENOSYS: i64 = 38;
     pub const ELOOP: i64 = 40;

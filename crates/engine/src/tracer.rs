@@ -68,9 +68,9 @@ impl Tracer {
         self.open && (self.end()..self.end() + PAGE).contains(&address)
     }
 
-    fn word(&self, at: u64) -> &AtomicU32 {
+    fn word(&self, at: usize) -> &AtomicU32 {
         // SAFETY: a word of the ring's header page, which is mapped while `open`.
-        unsafe { &*((RING.start + at) as *const AtomicU32) }
+        unsafe { &*((RING.start + at as u64) as *const AtomicU32) }
     }
 }
 
@@ -100,7 +100,13 @@ impl Engine {
         self.tracer.at.sequence = 0;
         self.tracer.at.announced = (0, 0, 0);
         if shared {
-            for (at, v) in [(0, format::RING_MAGIC), (4, 1), (8, self.tracer.buffers), (12, SIZE as u32)] {
+            let header = [
+                (format::AT_MAGIC, format::RING_MAGIC),
+                (format::AT_VERSION, format::RING_VERSION),
+                (format::AT_BUFFERS, self.tracer.buffers),
+                (format::AT_SIZE, SIZE as u32),
+            ];
+            for (at, v) in header {
                 self.tracer.word(at).store(v, Relaxed);
             }
             self.control.send_with(
@@ -134,16 +140,18 @@ impl Engine {
                 in_packets(definitions, |d| d.bytes.len() + 16, |defs| control.send(pid, Report::Blocks(defs)));
             }
             let t = &self.tracer;
-            t.word(256 + 4 * (t.at.sequence % t.buffers) as u64).store(used as u32, Relaxed);
-            t.word(64).store(t.at.sequence.wrapping_add(1), Release);
-            ring_futex(t.word(64), 1, u32::MAX, false);
+            t.word(format::AT_USED + 4 * (t.at.sequence % t.buffers) as usize).store(used as u32, Relaxed);
+            t.word(format::AT_PRODUCED).store(t.at.sequence.wrapping_add(1), Release);
+            ring_futex(t.word(format::AT_PRODUCED), 1, u32::MAX, false);
             // Wait for room: the host frees buffers in order. It may be gone; then the trace goes nowhere.
             loop {
-                let consumed = t.word(128).load(Acquire);
-                if (t.at.sequence + 1).wrapping_sub(consumed) < t.buffers {
+                let consumed = t.word(format::AT_CONSUMED).load(Acquire);
+                if t.at.sequence.wrapping_add(1).wrapping_sub(consumed) < t.buffers {
                     break;
                 }
-                if ring_futex(t.word(128), 0, consumed, true) == -sys::err::ETIMEDOUT && self.control.host_is_gone() {
+                if ring_futex(t.word(format::AT_CONSUMED), 0, consumed, true) == -sys::err::ETIMEDOUT
+                    && self.control.host_is_gone()
+                {
                     break;
                 }
             }
@@ -157,7 +165,7 @@ impl Engine {
         let g = unsafe { gate::gate() };
         let start = g.trace;
         let old_end = self.tracer.end();
-        let written = info_address(uc).min(old_end).saturating_sub(start);
+        let written = uc.cr2.min(old_end).saturating_sub(start);
         let mut partial = [0u8; 4096];
         let n = (written as usize).min(partial.len());
         // SAFETY: the unfinished record lies in the buffer, before its end.
@@ -232,7 +240,10 @@ impl Engine {
     /// not happen) becomes a partial one.
     pub fn trace_partial(&mut self) {
         let Some(place) = *self.stopped else { return };
-        if self.mode != Mode::Trace || !self.tracer.open || place.instruction == 0 && place.spilled[2].is_none() {
+        if self.mode != Mode::Trace
+            || !self.tracer.open
+            || place.instruction == 0 && place.spilled[SpillSlot::Spill0 as usize].is_none()
+        {
             return;
         }
         let block = self.cache.blocks[place.block as usize];
@@ -257,7 +268,7 @@ impl Engine {
     }
 
     /// The window closes: everything goes to the host.
-    pub fn close_trace(&mut self, _t: &Thread) {
+    pub fn close_trace(&mut self) {
         if !self.tracer.open {
             return;
         }
@@ -267,8 +278,8 @@ impl Engine {
         let used = g.trace.saturating_sub(self.tracer.buffer());
         self.hand_over(used);
         if self.tracer.sink == TraceSink::Ring {
-            self.tracer.word(192).store(1, Release);
-            ring_futex(self.tracer.word(64), 1, u32::MAX, false);
+            self.tracer.word(format::AT_CLOSED).store(1, Release);
+            ring_futex(self.tracer.word(format::AT_PRODUCED), 1, u32::MAX, false);
         }
         // SAFETY: unmaps the buffers, which nothing refers to any more.
         unsafe { sys::raw3(nr::MUNMAP, RING.start, RING.end - RING.start, 0) };
@@ -285,11 +296,6 @@ impl Engine {
         self.tracer.open = false;
         self.tracer.definitions.clear();
     }
-}
-
-/// Address that a fault was about.
-fn info_address(uc: &UContext) -> u64 {
-    uc.cr2
 }
 
 fn ring_file(bytes: u64) -> Result<i32, i64> {

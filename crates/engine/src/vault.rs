@@ -1,8 +1,9 @@
 //! Write protection of the engine's own memory while guest code runs.
 //!
-//! The vault is everything the engine changes and emitted code does not: its data, its heap, the lookup table and the code
-//! cache. It is closed by `mprotect` and opened by the first engine store that faults, so no code has to remember to open
-//! it. A guest store into it is the guest's own SIGSEGV, because the fault comes from the cache.
+//! The vault is everything the engine changes and emitted code does not: its data, its heap, the hash table of checked
+//! lookup and the code cache. It is closed by `mprotect` and opened by the first engine store that faults, so no code has
+//! to remember to open it. A guest store into it is the guest's own SIGSEGV, because the fault comes from the cache.
+//! The table of direct lookup has the same rule, but is opened piece by piece (module `direct`) and closed with the vault.
 //!
 //! Closing costs tens of microseconds (12 for 64 KiB and 64 for 4 MiB, measured on a virtual machine), which is too much
 //! for every translation: the vault is closed on the first return to the guest after `PATIENCE` cycles have passed
@@ -11,20 +12,21 @@
 //!
 //! May miss: loads. Without protection keys, memory that can be executed or that the engine reads can be read by the guest.
 
-use crate::gate::TABLE_OFFSET;
+use crate::gate::{TABLE_ENTRIES, TABLE_OFFSET};
+use crate::shared_page::vault;
 use crate::sys::{self, PROT_EXEC, PROT_READ, PROT_WRITE, nr};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use model::layout::{ENGINE_HEAP, GATE, SHARED};
+use model::layout::{ENGINE_HEAP, GATE};
 
 /// Cycles that the vault stays open at least.
 const PATIENCE: u64 = 3_000_000;
 /// Closing may take one part in this many of the time.
 const SHARE: u64 = 32;
-const TABLE_BYTES: u64 = 512 << 10;
+const TABLE_BYTES: u64 = TABLE_ENTRIES as u64 * 8;
 
 /// Words of the vault, in the shared page, which is never closed.
 #[repr(C)]
-struct Vault {
+pub struct Vault {
     /// 0: not in use, 1: open, 2: closed.
     state: AtomicU64,
     opened: AtomicU64,
@@ -34,11 +36,6 @@ struct Vault {
 unsafe extern "C" {
     static __bss_start: u8;
     static _end: u8;
-}
-
-fn vault() -> &'static Vault {
-    // SAFETY: a part of the shared page, mapped at start; all-zero is valid, every field is atomic.
-    unsafe { &*((SHARED + 2048) as *const Vault) }
 }
 
 fn cycles() -> u64 {

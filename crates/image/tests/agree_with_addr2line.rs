@@ -53,15 +53,14 @@ fn check_agreement(program: &Path, step: usize) -> usize {
         let (ours, mut theirs) = (ours(&image, at), theirs(&context, at, &mut names));
         known += usize::from(!theirs.is_empty());
         // Where debug information has no name for the machine function, ours takes the symbol's.
-        if let (Some(o), Some(t)) = (ours.last(), theirs.last_mut()) {
-            if t.0.is_none()
+        if let (Some(o), Some(t)) = (ours.last(), theirs.last_mut())
+            && (t.0.is_none()
                 || o.0
                     .as_ref()
                     .zip(t.0.as_ref())
-                    .is_some_and(|(o, t)| o.ends_with(&format!("::{t}")) || o.contains(&format!("::{t}(")))
-            {
-                t.0.clone_from(&o.0);
-            }
+                    .is_some_and(|(o, t)| o.ends_with(&format!("::{t}")) || o.contains(&format!("::{t}("))))
+        {
+            t.0.clone_from(&o.0);
         }
         if ours != theirs {
             differences += 1;

@@ -1,4 +1,4 @@
-//! Words everyone shares: guest addresses, ids, modes, and the messages between host and engine.
+//! Words everyone shares: guest addresses, modes, and the messages between host and engine.
 //!
 //! Guarantees: plain data, no I/O, no allocation beyond `Vec` and `String`, usable inside the freestanding engine.
 //! A type exists here only when at least two crates speak of it.
@@ -32,21 +32,8 @@ impl fmt::LowerHex for GuestAddr {
     }
 }
 
-/// Names one translated block of one process; dense from 0, never reused within a process.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct BlockId(pub u32);
-
-/// A position in a run: between two ticks the pc strictly increases, so moments are unique and totally ordered.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Moment {
-    pub tick: u64,
-    pub pc: GuestAddr,
-    /// How many iterations of a `rep` string instruction at `pc` are already done.
-    pub rep: u64,
-}
-
 /// What the engine adds to the guest's code.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum Mode {
     /// Nothing: the guest's own code, relocated.

@@ -25,7 +25,8 @@ pub struct Config {
     pub stats: bool,
     /// Report per-block counts at exit.
     pub coverage: bool,
-    /// The guest is killed when the thread that started it ends: nothing outlives a host that is killed.
+    /// The guest's first process is killed when the thread that started it ends, so it does not outlive a host that is
+    /// killed; what it has started goes on, as natively.
     pub dies_with_host: bool,
     /// Where trace buffers go.
     pub sink: TraceSink,

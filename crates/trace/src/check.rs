@@ -239,14 +239,14 @@ impl Checker {
             accesses.iter().filter(|a| !only_written(a)).chain(accesses.iter().filter(|a| only_written(a)));
         let Some(access) = ordered.nth(index).copied() else { return };
         let thread = self.threads.entry(self.tid).or_default();
-        if let Some(expected) = thread.address(&access, m.addr) {
-            if expected != m.addr {
-                // Said once: from here on what was found counts.
-                if let Some(base) = access.base {
-                    thread.gprs[usize::from(base)] = None;
-                }
-                self.find(insn.pc, What::Address { expected, found: m.addr });
+        if let Some(expected) = thread.address(&access, m.addr)
+            && expected != m.addr
+        {
+            // Said once: from here on what was found counts.
+            if let Some(base) = access.base {
+                thread.gprs[usize::from(base)] = None;
             }
+            self.find(insn.pc, What::Address { expected, found: m.addr });
         }
     }
 

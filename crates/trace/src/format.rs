@@ -147,9 +147,6 @@ pub struct Partial<'a> {
 
 /// Bytes of a partial record before its slots.
 pub const PARTIAL_HEAD: usize = 16;
-/// Bytes of a partial record after its slots.
-pub const PARTIAL_TAIL: usize = 8;
-
 impl<'a> Partial<'a> {
     /// What stands before the slots; `rcx` in little endian stands after them.
     pub fn head(block: u32, completed: u32, slot_bytes: u32) -> [u8; PARTIAL_HEAD] {

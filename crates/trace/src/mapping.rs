@@ -57,7 +57,7 @@ impl Mapping {
 
     /// The word of the header at byte `at`, which must be a multiple of 4 below `RING_PAGE`.
     pub fn word(&self, at: usize) -> &AtomicU32 {
-        assert!(at % 4 == 0 && at < RING_PAGE, "no such word in the header");
+        assert!(at.is_multiple_of(4) && at < RING_PAGE, "no such word in the header");
         // SAFETY: `at` was just found to be inside the page.
         let word = unsafe { self.header.add(at) };
         // SAFETY: by the invariant of `Mapping` the word is mapped, writable and, since the page is aligned and `at` is a

@@ -88,7 +88,7 @@ impl RingReader {
             return Err(RingError::NotARing);
         }
         let (buffers, size) = (word(AT_BUFFERS), word(AT_SIZE));
-        if !(1..=MAX_BUFFERS).contains(&buffers) || size == 0 || size as usize % RING_PAGE != 0 {
+        if !(1..=MAX_BUFFERS).contains(&buffers) || size == 0 || !(size as usize).is_multiple_of(RING_PAGE) {
             return Err(RingError::BadGeometry { buffers, size });
         }
         let consumed = word(AT_CONSUMED);

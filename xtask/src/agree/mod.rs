@@ -1,4 +1,4 @@
-//! Agreement: every case behaves under `clew run` as it does natively (Show 1 and 9 of the engine's acceptance).
+//! Agreement: every case behaves under `clew run` as it does natively.
 //!
 //! A case runs natively twice and once per mode, each time in a fresh directory of the same name, and streams, end and
 //! files are compared. Guarantees: a pass means byte equality with a native run that was stable. May miss: what no case

@@ -1,4 +1,4 @@
-//! What the engine costs: ratios to native beside valgrind and qemu (Show 8 of the engine's acceptance).
+//! What the engine costs: ratios to native beside valgrind and qemu.
 //!
 //! Every column of a row runs once per round, in turn, so that a busy moment of the machine hits all of them; the minimum
 //! over the rounds counts. Guarantees: every measured run printed the same as the native one. May miss: noise that lasts

@@ -14,7 +14,7 @@ pub fn checks() -> Vec<Check> {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = flags(&info);
     let (_, hwcap2) = rustix::param::linux_hwcap();
-    vec![instructions(&flags), fsgsbase(hwcap2), protection_keys(&flags)]
+    vec![instructions(&flags), fsgsbase(hwcap2)]
 }
 
 fn flags(info: &str) -> Vec<&str> {
@@ -40,21 +40,7 @@ fn fsgsbase(hwcap2: usize) -> Check {
     const NAME: &str = "FSGSBASE";
     match hwcap2 & HWCAP2_FSGSBASE != 0 {
         true => Check::ok(NAME, "usable"),
-        false => Check::degraded(
-            NAME,
-            "not usable",
-            "system calls take the place of these instructions, which is slower; Linux 5.9 or later enables them",
-        ),
-    }
-}
-
-fn protection_keys(flags: &[&str]) -> Check {
-    const NAME: &str = "protection keys";
-    match flags.contains(&"ospke") {
-        true => Check::ok(NAME, "usable; they keep the program from writing into the engine"),
-        false => {
-            Check::degraded(NAME, "not usable", "page protection takes their place, which makes translation slower")
-        }
+        false => Check::missing(NAME, "not usable", "Linux 5.9 or later on a processor made after 2012 is needed"),
     }
 }
 

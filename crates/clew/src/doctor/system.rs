@@ -7,10 +7,8 @@ use std::fs;
 
 /// What magic number a mounted /proc has.
 const PROC_MAGIC: u64 = 0x9fa0;
-/// From here on the FSGSBASE instructions and `close_range` are there.
-const WANTED_KERNEL: (u32, u32) = (5, 9);
-/// Before this there is no MAP_FIXED_NOREPLACE, which the engine's placing of memory rests on.
-const NEEDED_KERNEL: (u32, u32) = (4, 17);
+/// From here on the FSGSBASE instructions are there, which the engine reaches its own data with.
+const NEEDED_KERNEL: (u32, u32) = (5, 9);
 
 pub fn checks() -> Vec<Check> {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
@@ -22,8 +20,7 @@ fn kernel(release: &str) -> Check {
     let found = format!("Linux {release}");
     match version(release) {
         None => Check::degraded(NAME, found, "its version cannot be read; the runs below tell"),
-        Some(v) if v < NEEDED_KERNEL => Check::missing(NAME, found, "version 4.17 or later is needed"),
-        Some(v) if v < WANTED_KERNEL => Check::degraded(NAME, found, "version 5.9 or later is faster"),
+        Some(v) if v < NEEDED_KERNEL => Check::missing(NAME, found, "version 5.9 or later is needed"),
         Some(_) => Check::ok(NAME, found),
     }
 }
@@ -98,7 +95,7 @@ mod tests {
         let expected = [
             ("6.1.0-18-amd64", State::Ok),
             ("5.9", State::Ok),
-            ("5.4.0-generic", State::Degraded),
+            ("5.4.0-generic", State::Missing),
             ("4.4.0", State::Missing),
             ("unknown", State::Degraded),
         ];

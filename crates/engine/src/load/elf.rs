@@ -202,11 +202,6 @@ impl Elf {
         self.phdr.wrapping_add(bias)
     }
 
-    /// The first page after the image, where Linux starts the program break of a fixed program.
-    pub fn end_at(&self, bias: u64) -> u64 {
-        self.span().end.wrapping_add(bias)
-    }
-
     /// The mappings that load the program, to be made in this order. `bias` must be a multiple of the page size.
     pub fn plan(&self, bias: u64) -> Vec<SegmentMap> {
         debug_assert_eq!(bias % PAGE, 0);

@@ -254,7 +254,7 @@ fn check_insn(at: usize, insn: &Insn, len: usize) -> Result<(), Invalid> {
     let k = insn.k;
     let left = len - at - 1;
     let constant_fits = match insn.code {
-        LD_ABS => k < DATA_LEN && k % 4 == 0,
+        LD_ABS => k < DATA_LEN && k.is_multiple_of(4),
         DIV_K => k != 0,
         LSH_K | RSH_K => k < 32,
         LD_MEM | LDX_MEM | ST | STX => k < CELLS as u32,
@@ -302,7 +302,7 @@ fn check_cells(program: &[Insn]) -> Result<(), Invalid> {
 impl Data {
     /// The 32-bit word at a byte offset of `struct seccomp_data`.
     fn word(&self, offset: u32) -> u32 {
-        let halves = |v: u64| if offset % 8 == 0 { v as u32 } else { (v >> 32) as u32 };
+        let halves = |v: u64| if offset.is_multiple_of(8) { v as u32 } else { (v >> 32) as u32 };
         match offset {
             0 => self.nr as u32,
             4 => self.arch,

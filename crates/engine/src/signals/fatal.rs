@@ -18,7 +18,7 @@ const FRAMES: usize = 24;
 
 /// Reports the crash and kills the process with `signal`.
 pub fn die(e: &mut Engine, t: &mut Thread, signal: u32, info: &SigInfo) -> ! {
-    e.close_trace(t);
+    e.close_trace();
     let crash = describe(e, t, signal, info);
     e.control.send(e.pid, Report::Crash(crash));
     e.send_totals();

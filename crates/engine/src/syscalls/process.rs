@@ -127,7 +127,7 @@ impl Call<'_> {
     }
 
     pub(super) fn exit_process(&mut self, status: u64) -> Outcome {
-        self.e.close_trace(self.t);
+        self.e.close_trace();
         self.e.send_totals();
         self.e.finish_vfork();
         sys::exit_group(status)
@@ -208,7 +208,7 @@ impl Call<'_> {
             return Outcome::Again;
         }
         let trace = self.e.mode == model::Mode::Trace;
-        self.e.close_trace(self.t);
+        self.e.close_trace();
         self.e.send_totals();
         self.e.finish_vfork();
         self.drop_cloexec_mask();

@@ -1,8 +1,8 @@
 //! A new guest thread: a kernel task of its own that waits for the baton.
 
 use super::record::Thread;
-use super::sched::sched;
 use crate::gate;
+use crate::shared_page::sched;
 use crate::signals::{apply_mask, block_all};
 use crate::sys::{self, err};
 use crate::syscalls::process::{CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_PARENT_SETTID, CLONE_SETTLS};

@@ -8,7 +8,8 @@
 //! Source: futex(2), futex(7) and the kernel's Documentation/pi-futex.rst and robust-futexes.rst.
 
 use super::record::Thread;
-use super::sched::{Wake, Woken, sched};
+use super::sched::{Wake, Woken};
+use crate::shared_page::sched;
 use crate::state::Engine;
 use crate::sys::{self, err};
 use crate::syscalls::{Call, Outcome};

@@ -5,5 +5,6 @@ pub mod futex;
 pub mod record;
 pub mod sched;
 
+pub use crate::shared_page::sched;
 pub use record::{SigInfo, Thread, pending};
-pub use sched::{Wake, Woken, sched};
+pub use sched::{Wake, Woken};

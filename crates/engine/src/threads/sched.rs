@@ -9,9 +9,9 @@
 
 use super::record::{Thread, Wait, pending};
 use crate::gate;
+use crate::shared_page::sched;
 use crate::sys::{self, nr};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
-use model::layout::SHARED;
 
 /// A waiting thread asks the holder to stop after this long, when nothing else bounds a turn.
 const PATIENCE_NS: u64 = 4_000_000;
@@ -52,12 +52,6 @@ pub enum Woken {
     ByWaker,
     TimedOut,
     BySignal,
-}
-
-/// The scheduler of this process.
-pub fn sched() -> &'static Sched {
-    // SAFETY: mapped at start, all-zero is valid, and every field is atomic.
-    unsafe { &*(SHARED as *const Sched) }
 }
 
 struct Locked;
@@ -294,10 +288,19 @@ impl Sched {
         self.wait_for_turn(t);
     }
 
+    /// From now on turns are bounded by ticks, or not. Who waits among the first `regions` threads must know.
+    pub fn set_ticking(&self, ticking: bool, regions: u32) {
+        self.ticking.store(ticking as u32, Relaxed);
+        for n in 0..regions {
+            // SAFETY: regions below the count exist.
+            futex(wake_word(unsafe { Thread::by_index(n) }), FUTEX_WAKE, 1, None);
+        }
+    }
+
     /// In the run queue: sleeps until the baton comes.
     pub fn wait_for_turn(&self, t: &mut Thread) {
-        let patience = (self.ticking.load(Relaxed) == 0).then_some(PATIENCE_NS);
         while wake_word(t).load(Acquire) == 0 {
+            let patience = (self.ticking.load(Relaxed) == 0).then_some(PATIENCE_NS);
             let r = futex(wake_word(t), FUTEX_WAIT, 0, patience);
             if r == -sys::err::ETIMEDOUT {
                 self.ask_holder();

@@ -87,12 +87,11 @@ mod tests {
     use crate::translate::{Key, MAX_INSTRUCTIONS, decode_block};
     use alloc::vec::Vec;
 
-    /// Code of the block at `pc` made from `bytes`, with every field that a relocation names blanked.
-    fn without_relocations(bytes: &'static [u8], pc: u64, mode: Mode) -> Vec<u8> {
-        let request = Request {
+    fn request(pc: u64, mode: Mode) -> Request {
+        Request {
             pc,
             mode,
-            ticks: mode != Mode::None,
+            ticks: crate::state::ticks(mode, true),
             indirect_entry: true,
             lookup: Lookup::of(pc),
             max_instructions: MAX_INSTRUCTIONS,
@@ -101,7 +100,12 @@ mod tests {
             counter: (mode == Mode::Count).then_some(0x100_0000),
             taken_counter: None,
             virtual_time: false,
-        };
+        }
+    }
+
+    /// Code of the block at `pc` made from `bytes`, with every field that a relocation names blanked.
+    fn without_relocations(bytes: &'static [u8], pc: u64, mode: Mode) -> Vec<u8> {
+        let request = request(pc, mode);
         let (mut e, mut block, mut t) = (Emitter::default(), Decoded::default(), Translation::default());
         decode_block(&request, bytes, &mut e.isa, &mut |_| false, &mut block);
         translate(&request, &block, bytes, &mut e, &mut |_| None, &mut t);
@@ -118,9 +122,10 @@ mod tests {
             let there = without_relocations(bytes, 0x5555_4123_4560, mode);
             assert_eq!(here, there, "{bytes:x?} in mode {mode:?}");
         }
-        let key = |pc| Key::of(bytes, pc, Mode::None);
-        assert_eq!(key(1).content, key(2).content);
-        assert_ne!(key(1), Key::of(bytes, 1, Mode::Tick));
+        let key = |pc, mode| Key::of(bytes, &request(pc, mode)).unwrap();
+        assert_eq!(key(1, Mode::None).content, key(2, Mode::None).content);
+        assert_ne!(key(1, Mode::None), key(1, Mode::Tick));
+        assert_eq!(Key::of(bytes, &Request { probe_counter: Some(0), ..request(1, Mode::None) }), None);
     }
 
     #[test]

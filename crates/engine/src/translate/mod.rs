@@ -31,7 +31,10 @@ pub struct Key {
     pub content: u64,
     /// Address of the block; relative to its image once images have names.
     pub offset: u64,
-    pub mode: u8,
+    pub mode: Mode,
+    pub ticks: bool,
+    pub virtual_time: bool,
+    pub lookup: Lookup,
 }
 
 /// What decides how a block is translated, besides its bytes.
@@ -59,9 +62,10 @@ pub struct Request {
 }
 
 impl Key {
-    /// The key of the translation of `bytes` at `pc`.
-    pub fn of(bytes: &[u8], pc: u64, mode: Mode) -> Key {
-        Key { content: content_hash(bytes), offset: pc, mode: mode as u8 }
+    /// The key of the translation of `bytes` as requested. Blocks with a probe have none: they are used once.
+    pub fn of(bytes: &[u8], request: &Request) -> Option<Key> {
+        let Request { pc: offset, mode, ticks, virtual_time, lookup, probe_counter, .. } = *request;
+        probe_counter.is_none().then(|| Key { content: content_hash(bytes), offset, mode, ticks, virtual_time, lookup })
     }
 }
 

@@ -23,7 +23,7 @@ pub enum Why {
     Transactions,
     /// State that the engine neither saves nor traces.
     State,
-    /// The engine itself uses protection keys.
+    /// Kept for the engine itself.
     Keys,
     /// Return addresses on the shadow stack and branch targets would be those of the code cache.
     Cet,

@@ -231,11 +231,6 @@ impl Row {
             fixed => fixed,
         }
     }
-
-    /// Whether any call of this number can sleep.
-    pub const fn can_block(&self) -> bool {
-        !matches!(self.blocking, Blocking::Never)
-    }
 }
 
 /// Writes rows as `number name(argument: kind, ...) class, blocking, policy[, shape];`.

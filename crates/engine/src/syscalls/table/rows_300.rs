@@ -54,7 +54,7 @@ rows! {
     // With key -1 this is mprotect; no other key exists for the guest.
     329 pkey_mprotect(addr: Range(1), len: Int, prot: Flags, key: Int) Memory, Never, Engine;
     330 pkey_alloc(flags: Flags, rights: Flags) Memory, Never,
-        Refuse(ENOSPC, "protection keys guard the engine; the guest sees a processor without them");
+        Refuse(ENOSPC, "protection keys are not shown to programs");
     331 pkey_free(key: Int) Memory, Never, Refuse(EINVAL, "no protection key was ever given to the guest");
     332 statx(dir: DirFd, path: Path, flags: Flags, mask: Flags, buf: Write(STATX)) File, Never, Engine;
     333 io_pgetevents(context: Cookie, min: Int, max: Int, events: Out(UptoItems(2, 32)), time: Read(TIMESPEC),

@@ -9,7 +9,6 @@ const EOVERFLOW: i64 = 75;
 
 /// Commands of fcntl(2) that have a pointer, or that can sleep.
 pub mod fcntl_cmd {
-    pub const DUPFD: u64 = 0;
     pub const GETLK: u64 = 5;
     pub const SETLK: u64 = 6;
     pub const SETLKW: u64 = 7;
@@ -19,7 +18,6 @@ pub mod fcntl_cmd {
     pub const OFD_GETLK: u64 = 36;
     pub const OFD_SETLK: u64 = 37;
     pub const OFD_SETLKW: u64 = 38;
-    pub const DUPFD_CLOEXEC: u64 = 1030;
     pub const GET_RW_HINT: u64 = 1035;
     pub const SET_RW_HINT: u64 = 1036;
     pub const GET_FILE_RW_HINT: u64 = 1037;

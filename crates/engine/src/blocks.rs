@@ -1,0 +1,242 @@
+//! Making and unmaking blocks: translation on demand, the straight lines they are laid out in, and everything that takes
+//! translations out of use again (mode switches, code that is unmapped or written to).
+
+use crate::cache::BlockIndex;
+use crate::direct::Lookup;
+use crate::memory::{kernel_prot, page_down};
+use crate::state::Engine;
+use crate::sys::{self, PROT_WRITE, nr};
+use crate::threads::sched;
+use crate::translate::{self, MAX_INSTRUCTIONS, Request};
+use iced_x86::FlowControl;
+use model::Mode;
+use model::layout::{COUNTERS, GATE, PAGE, TAKEN};
+
+/// Blocks laid out in one go along a straight line.
+const CHAIN: usize = 8;
+
+impl Engine {
+    /// The block at `pc`, made if need be; `None` when nothing can be executed there.
+    pub fn block_at(&mut self, pc: u64, indirect: bool) -> Option<BlockIndex> {
+        if let Some(b) = self.cache.find(pc) {
+            let end = pc + self.cache.blocks[b as usize].guest_len as u64;
+            if !self.pages.any_restless(pc, end) {
+                return Some(b);
+            }
+            // Code on a page that changes often: compared by being made again.
+            self.cache.invalidate(b);
+        }
+        if self.cache.is_full() {
+            self.flush();
+        }
+        let start = if self.config.stats { sys::monotonic_ns() } else { 0 };
+        let first = self.lay_out(pc, indirect);
+        if self.config.stats {
+            self.stats.translation_ns += sys::monotonic_ns() - start;
+        }
+        first
+    }
+
+    /// Translates a straight line of blocks from `pc`; answers the first.
+    fn lay_out(&mut self, pc: u64, indirect: bool) -> Option<BlockIndex> {
+        let first = self.translate_block(pc, indirect, MAX_INSTRUCTIONS, true)?;
+        let mut next = self.translation.next;
+        for _ in 1..CHAIN {
+            let Some(to) = next else { return Some(first) };
+            let stop = self.cache.find(to).is_some() || self.probes.at(to) || self.pages.is_restless(to);
+            if stop || self.translate_block(to, false, MAX_INSTRUCTIONS, true).is_none() {
+                break;
+            }
+            next = self.translation.next;
+        }
+        if let Some(to) = next {
+            self.cache.append_jump(to);
+        }
+        Some(first)
+    }
+
+    /// Translates and installs the one block at `pc`.
+    fn translate_block(&mut self, pc: u64, indirect: bool, max: usize, protect: bool) -> Option<BlockIndex> {
+        let code = self.memory.code(pc)?;
+        if self.readable_page != pc >> 12 {
+            // A mapped page can still be beyond the end of its file.
+            if sys::read_guest(pc, &mut [0u8; 1]) == 0 {
+                return None;
+            }
+            self.readable_page = pc >> 12;
+        }
+        let id = self.cache.next_id();
+        let slot = self.cache.blocks.len() as u64 * 8;
+        let counted = self.mode == Mode::Count && slot < TAKEN;
+        let counter = (COUNTERS.start - GATE + slot) as i32;
+        let request = Request {
+            pc,
+            mode: self.mode,
+            ticks: self.ticks(),
+            indirect_entry: indirect,
+            lookup: self.lookup_at(pc),
+            max_instructions: max,
+            probe_counter: self.probes.counter(pc),
+            block_id: id,
+            counter: counted.then_some(counter),
+            taken_counter: (counted && self.config.coverage).then_some(counter + TAKEN as i32),
+            virtual_time: self.seeded(),
+        };
+        let probes = &self.probes;
+        let memory = &self.memory;
+        let restless = self.pages.is_restless(pc);
+        let request = Request { max_instructions: if restless { 1 } else { max }, ..request };
+        translate::decode_block(&request, code, &mut self.emitter.isa, &mut |a| probes.at(a), &mut self.decoded);
+        // A probe may send the guest elsewhere: what comes behind its site proves nothing about the flags before it.
+        let mut code_at = |a: u64| {
+            let code = memory.code(a)?;
+            Some(&code[..probes.distance(a, code.len())])
+        };
+        translate::translate(&request, &self.decoded, code, &mut self.emitter, &mut code_at, &mut self.translation);
+        let end = self.decoded.end.max(pc + 1);
+        let linkable = !self.pages.any_restless(pc, end);
+        let block = self.cache.install(pc, &mut self.translation, linkable);
+        if let Some(last) = self.decoded.insns.last()
+            && matches!(last.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
+            && !self.checked_only
+        {
+            self.cache.expect_direct(last.next_ip());
+        }
+        self.stats.blocks += 1;
+        self.stats.translated_instructions += self.decoded.insns.len() as u64;
+        let memory = &self.memory;
+        self.pages.add(pc, end, block, |page| protect && protect_code(memory, page));
+        if self.mode == Mode::Trace {
+            self.define_block(id, pc, &code[..(end - pc) as usize]);
+        }
+        Some(block)
+    }
+
+    /// How the indirect branch of a block at `pc` is looked up.
+    pub fn lookup_at(&self, pc: u64) -> Lookup {
+        if self.checked_only || self.checked_sites.contains_key(&pc) { Lookup::Checked } else { Lookup::of(pc) }
+    }
+
+    /// Drops every translation.
+    pub fn flush(&mut self) {
+        self.harvest_counts();
+        self.cache.flush();
+        self.pages.clear_blocks();
+    }
+
+    /// Instrumentation changes from here on.
+    pub fn switch_mode(&mut self, mode: Mode) {
+        if mode == self.mode {
+            return;
+        }
+        if self.mode == Mode::Trace {
+            self.close_trace();
+        }
+        self.flush();
+        self.mode = mode;
+        if mode == Mode::Count && !self.counters_mapped {
+            self.counters_mapped = crate::start::map_counters().is_ok();
+            if !self.counters_mapped {
+                self.note("no memory for block counters: counting stays off", 0);
+                self.mode = Mode::Tick;
+            }
+        }
+        if mode == Mode::Trace && self.open_trace().is_err() {
+            self.note("no memory for trace buffers: tracing stays off", 0);
+            self.mode = Mode::Tick;
+        }
+        sched().set_ticking(self.ticks(), self.thread_regions);
+    }
+
+    /// The guest changed what is mapped in `start..end`: nothing translated from there is valid.
+    pub fn code_unmapped(&mut self, start: u64, end: u64) {
+        self.readable_page = 0;
+        for b in self.pages.take(page_down(start), end) {
+            self.cache.invalidate(b);
+        }
+    }
+
+    /// The guest writes to a page with translations: they go, and the page is writable again.
+    pub fn code_written(&mut self, page: u64) {
+        for b in self.pages.written(page) {
+            self.cache.invalidate(b);
+        }
+        self.unprotect(page);
+    }
+
+    fn unprotect(&mut self, page: u64) {
+        if let Some((_, vma)) = self.memory.find(page) {
+            // SAFETY: gives the guest's page the rights the guest gave it.
+            unsafe { sys::raw3(nr::MPROTECT, page, PAGE, kernel_prot(vma.prot as u64)) };
+        }
+    }
+
+    /// The engine (or the kernel for it) is about to write where translations were made from.
+    pub fn reopen_page(&mut self, address: u64) -> bool {
+        let page = page_down(address);
+        if self.reopen_vfork_page(address) {
+            return true;
+        }
+        if self.pages.is_protected(page) {
+            self.code_written(page);
+            return true;
+        }
+        false
+    }
+
+    /// A block for just the instruction at `pc`, which writes to translated code, perhaps its own page: the page stays
+    /// writable, and the block is used once, because the bytes behind the instruction may change.
+    pub fn alone(&mut self, pc: u64) -> Option<BlockIndex> {
+        self.clock.step();
+        let block = self.translate_block(pc, false, 1, false)?;
+        if let Some(to) = self.translation.next {
+            self.cache.append_jump(to);
+        }
+        self.cache.forget(block);
+        Some(block)
+    }
+
+    /// Sums block counters into the totals and clears them.
+    pub fn harvest_counts(&mut self) {
+        if self.mode != Mode::Count {
+            return;
+        }
+        for (n, b) in self.cache.blocks.iter().enumerate() {
+            let slot = n as u64 * 8;
+            if slot >= TAKEN {
+                break;
+            }
+            // SAFETY: counter words of installed blocks, mapped in mode count.
+            let executed = unsafe { core::ptr::replace((COUNTERS.start + slot) as *mut u64, 0) };
+            self.stats.instructions += executed * b.instructions as u64;
+            if b.conditional {
+                self.stats.conditional_branches += executed;
+            }
+            if self.config.coverage && executed != 0 {
+                // SAFETY: as above.
+                let taken = unsafe { core::ptr::replace((COUNTERS.start + TAKEN + slot) as *mut u64, 0) };
+                self.coverage.push(model::wire::BlockCount {
+                    pc: model::GuestAddr(b.pc),
+                    bytes: b.guest_len as u32,
+                    instructions: b.instructions as u32,
+                    executed,
+                    taken,
+                    conditional: b.conditional,
+                });
+            }
+        }
+        self.stats.instructions = self.stats.instructions.wrapping_add_signed(self.count_correction);
+        self.count_correction = 0;
+    }
+}
+
+/// Takes write permission from a page that holds translated code; says whether it did.
+fn protect_code(memory: &crate::memory::Memory, page: u64) -> bool {
+    match memory.find(page) {
+        Some((_, vma)) if vma.is(PROT_WRITE) => {
+            // SAFETY: a guest page; stores to it fault and are made again after its translations are gone.
+            unsafe { sys::raw3(nr::MPROTECT, page, PAGE, kernel_prot(vma.prot as u64) & !PROT_WRITE) == 0 }
+        }
+        _ => false,
+    }
+}
