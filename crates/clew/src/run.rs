@@ -185,10 +185,10 @@ fn tell_end(run: &Run, options: &Options, messages: &Messages) {
     match &run.outcome {
         Outcome::NotLoaded { message, .. } => messages.error(message),
         Outcome::Unknown => messages.error("the program ended, but its exit status was lost"),
-        Outcome::Signaled { crash: Some(crash), .. } if !options.quiet => messages.error(&crash::describe(crash)),
-        Outcome::Signaled { signal, crash: None } if crash::is_fault(*signal) && !options.quiet => {
-            messages.error(&crash::describe_unseen(*signal));
-        }
+        Outcome::Signaled { signal, crash } if crash::is_fault(*signal) && !options.quiet => match crash {
+            Some(crash) => messages.error(&crash::describe(crash)),
+            None => messages.error(&crash::describe_unseen(*signal)),
+        },
         _ => {}
     }
 }

@@ -8,6 +8,7 @@ use crate::state::Engine;
 use crate::sys::{self, PROT_WRITE, nr};
 use crate::threads::sched;
 use crate::translate::{self, MAX_INSTRUCTIONS, Request};
+use alloc::vec::Vec;
 use iced_x86::FlowControl;
 use model::Mode;
 use model::layout::{COUNTERS, GATE, PAGE, TAKEN};
@@ -55,16 +56,15 @@ impl Engine {
         Some(first)
     }
 
+    /// The code at `pc`, as far as it can be read; `None` if there is none.
+    pub fn readable_code(&mut self, pc: u64) -> Option<&'static [u8]> {
+        let code = readable_part(&mut self.readable, pc, self.memory.code(pc)?);
+        (!code.is_empty()).then_some(code)
+    }
+
     /// Translates and installs the one block at `pc`.
     fn translate_block(&mut self, pc: u64, indirect: bool, max: usize, protect: bool) -> Option<BlockIndex> {
-        let code = self.memory.code(pc)?;
-        if self.readable_page != pc >> 12 {
-            // A mapped page can still be beyond the end of its file.
-            if sys::read_guest(pc, &mut [0u8; 1]) == 0 {
-                return None;
-            }
-            self.readable_page = pc >> 12;
-        }
+        let code = self.readable_code(pc)?;
         let id = self.cache.next_id();
         let slot = self.cache.blocks.len() as u64 * 8;
         let counted = self.mode == Mode::Count && slot < TAKEN;
@@ -88,8 +88,9 @@ impl Engine {
         let request = Request { max_instructions: if restless { 1 } else { max }, ..request };
         translate::decode_block(&request, code, &mut self.emitter.isa, &mut |a| probes.at(a), &mut self.decoded);
         // A probe may send the guest elsewhere: what comes behind its site proves nothing about the flags before it.
+        let readable = &mut self.readable;
         let mut code_at = |a: u64| {
-            let code = memory.code(a)?;
+            let code = memory.code(a).map(|code| readable_part(readable, a, code))?;
             Some(&code[..probes.distance(a, code.len())])
         };
         translate::translate(&request, &self.decoded, code, &mut self.emitter, &mut code_at, &mut self.translation);
@@ -106,6 +107,11 @@ impl Engine {
         self.stats.translated_instructions += self.decoded.insns.len() as u64;
         let memory = &self.memory;
         self.pages.add(pc, end, block, |page| protect && protect_code(memory, page));
+        for page in (page_down(pc)..end).step_by(PAGE as usize) {
+            for alias in memory.aliases(page) {
+                self.pages.add(alias, alias + 1, block, |alias| protect && protect_code(memory, alias));
+            }
+        }
         if self.mode == Mode::Trace {
             self.define_block(id, pc, &code[..(end - pc) as usize]);
         }
@@ -145,22 +151,41 @@ impl Engine {
             self.note("no memory for trace buffers: tracing stays off", 0);
             self.mode = Mode::Tick;
         }
-        sched().set_ticking(self.ticks(), self.thread_regions);
+        sched().set_ticking(self.ticks());
     }
 
     /// The guest changed what is mapped in `start..end`: nothing translated from there is valid.
     pub fn code_unmapped(&mut self, start: u64, end: u64) {
-        self.readable_page = 0;
-        for b in self.pages.take(page_down(start), end) {
+        self.readable = [0; 4];
+        let (blocks, protected) = self.pages.take(page_down(start), end);
+        // The kernel may move or keep what is there: with the guest's rights, not with ours.
+        for page in protected {
+            self.unprotect(page);
+        }
+        self.drop_blocks(blocks);
+    }
+
+    /// Takes blocks out of use.
+    fn drop_blocks(&mut self, blocks: Vec<BlockIndex>) {
+        if !self.cache.has_stubs_for(blocks.len()) {
+            return self.flush();
+        }
+        for b in blocks {
             self.cache.invalidate(b);
         }
     }
 
     /// The guest writes to a page with translations: they go, and the page is writable again.
     pub fn code_written(&mut self, page: u64) {
-        for b in self.pages.written(page) {
-            self.cache.invalidate(b);
+        let blocks = self.pages.written(page);
+        for b in &blocks {
+            // Written through another mapping of the same file.
+            let code = page_down(self.cache.blocks[*b as usize].pc);
+            if code != page {
+                self.pages.note_fault(code);
+            }
         }
+        self.drop_blocks(blocks);
         self.unprotect(page);
     }
 
@@ -228,6 +253,24 @@ impl Engine {
         self.stats.instructions = self.stats.instructions.wrapping_add_signed(self.count_correction);
         self.count_correction = 0;
     }
+}
+
+/// What of `code`, at `pc`, can be read: a mapped page can still be beyond the end of its file. `known` are pages for which
+/// that has been tried.
+fn readable_part(known: &mut [u64; 4], pc: u64, code: &'static [u8]) -> &'static [u8] {
+    let mut end = 0;
+    while end < code.len() {
+        let page = (pc + end as u64) >> 12;
+        let slot = &mut known[page as usize % 4];
+        if *slot != page {
+            if sys::read_guest(page << 12, &mut [0u8; 1]) == 0 {
+                break;
+            }
+            *slot = page;
+        }
+        end = (((page + 1) << 12) - pc) as usize;
+    }
+    &code[..end.min(code.len())]
 }
 
 /// Takes write permission from a page that holds translated code; says whether it did.

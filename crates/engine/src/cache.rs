@@ -6,7 +6,7 @@
 //! Only the thread that holds the baton can have its instruction pointer in the cache, and only while it is not in the
 //! engine; every other thread is at a guest address. So blocks can be invalidated and the whole cache flushed at any time.
 //!
-//! An invalidated block stays where it is; its first bytes become a jump to a stub that leads to its successor.
+//! An invalidated block stays where it is; its first bytes become a jump to a hub that leads to its successor.
 
 use crate::address_map::AddressMap;
 use crate::direct::{DETOUR_CODE, DETOUR_LEN, DETOUR_PAGES, Direct};
@@ -39,6 +39,7 @@ const CONSTANTS: u64 = CACHE.start + (248 << 20);
 /// Room that the next translations may need.
 const SLACK: u64 = 1 << 20;
 const STUB_LEN: u64 = 17;
+const HUB_LEN: u64 = 5;
 /// The cache grows in these pieces.
 const FIRST: u64 = 256 << 10;
 const LARGE: u64 = 2 << 20;
@@ -104,6 +105,8 @@ pub struct Cache {
     by_pc: AddressMap<BlockIndex>,
     events: Vec<Event>,
     exits: Vec<Exit>,
+    /// For each address with blocks out of use, where they lead and the stub behind that.
+    hubs: AddressMap<(u64, u64)>,
     hot: u64,
     stubs: u64,
     entries: u64,
@@ -129,6 +132,7 @@ impl Cache {
             by_pc: AddressMap::default(),
             events: Vec::new(),
             exits: Vec::new(),
+            hubs: AddressMap::default(),
             hot: BLOCKS,
             stubs: STUBS,
             entries: ENTRIES,
@@ -180,6 +184,7 @@ impl Cache {
         self.by_pc.clear();
         self.events.clear();
         self.exits.clear();
+        self.hubs.clear();
         self.direct.clear();
         self.hot = BLOCKS;
         self.stubs = STUBS;
@@ -193,6 +198,11 @@ impl Cache {
             || self.stubs + SLACK > ENTRIES
             || self.entries + SLACK > ENTRIES_END
             || self.constants + SLACK > CACHE.end
+    }
+
+    /// Is there room to take `n` blocks out of use one by one?
+    pub fn has_stubs_for(&self, n: usize) -> bool {
+        self.stubs + n as u64 * (STUB_LEN + HUB_LEN) + SLACK / 2 < ENTRIES
     }
 
     /// Bytes of emitted code.
@@ -389,11 +399,29 @@ impl Cache {
         if self.find(b.pc) == Some(block) {
             self.by_pc.remove(&b.pc);
         }
+        let hub = self.hub(b.pc);
         let body = CACHE.start + b.body as u64;
-        let stub = self.stub(Exit { kind: ExitKind::Link, target: b.pc, site: b.body + 1 });
         let mut code = [0xe9, 0, 0, 0, 0];
-        code[1..].copy_from_slice(&rel32(body + 1, stub));
+        code[1..].copy_from_slice(&rel32(body + 1, hub));
         write_code(body, &code);
+    }
+
+    /// The jump that all blocks at `pc` that are out of use lead to, and that leads to the one that is not, if there is one.
+    /// Without it they would lead to each other, and ever longer chains of them would have to be run through.
+    fn hub(&mut self, pc: u64) -> u64 {
+        if let Some(&(hub, stub)) = self.hubs.get(&pc) {
+            write_code(hub + 1, &rel32(hub + 1, stub));
+            return hub;
+        }
+        let hub = self.stubs;
+        make_room(1, hub + HUB_LEN);
+        self.stubs += HUB_LEN;
+        let stub = self.stub(Exit { kind: ExitKind::Link, target: pc, site: (hub + 1 - CACHE.start) as u32 });
+        let mut code = [0xe9, 0, 0, 0, 0];
+        code[1..].copy_from_slice(&rel32(hub + 1, stub));
+        write_code(hub, &code);
+        self.hubs.insert(pc, (hub, stub));
+        hub
     }
 
     /// Nobody finds the block any more; it runs at most once.

@@ -2,14 +2,15 @@
 //!
 //! A writable page with translations loses its write permission; a guest store to it faults, the translations go, the
 //! permission comes back and the store is retried by itself. A page that this happens to often (code beside data, a
-//! trampoline on the stack) is not protected any more; its blocks are compared with memory before each entry instead.
+//! trampoline on the stack) is not protected any more; its code is translated anew, one instruction at a time, before each
+//! entry.
 
 use crate::address_map::AddressMap;
 use crate::cache::BlockIndex;
 use alloc::vec::Vec;
 
-/// Faults after which a page is watched by comparison.
-const PATIENCE: u16 = 24;
+/// Faults after which a page is not protected any more.
+const MAX_FAULTS: u16 = 24;
 
 #[derive(Default)]
 pub struct CodePage {
@@ -21,18 +22,20 @@ pub struct CodePage {
 #[derive(Default)]
 pub struct CodePages {
     pages: AddressMap<CodePage>,
-    /// How many pages are restless: usually none, and then nothing needs to be looked up.
+    /// How many pages are restless, and how many are protected: usually none, and then nothing needs to be looked up.
     restless: u32,
+    protected: u32,
 }
 
 impl CodePages {
-    /// Notes that `block` was made from `start..end`. Answers pages that are new and must be protected if writable.
+    /// Notes that `block` was made from `start..end`; `protect` takes write permission from a page, if it has any.
     pub fn add(&mut self, start: u64, end: u64, block: BlockIndex, mut protect: impl FnMut(u64) -> bool) {
         for page in (start >> 12)..=((end - 1) >> 12) {
             let p = self.pages.entry(page).or_default();
             p.blocks.push(block);
             if !p.protected && !p.restless() {
                 p.protected = protect(page << 12);
+                self.protected += p.protected as u32;
             }
         }
     }
@@ -54,35 +57,47 @@ impl CodePages {
     pub fn written(&mut self, page: u64) -> Vec<BlockIndex> {
         match self.pages.get_mut(&(page >> 12)) {
             Some(p) => {
+                self.protected -= p.protected as u32;
                 p.protected = false;
-                p.faults = p.faults.saturating_add(1);
-                self.restless += (p.faults == PATIENCE) as u32;
-                core::mem::take(&mut p.blocks)
+                let blocks = core::mem::take(&mut p.blocks);
+                self.note_fault(page);
+                blocks
             }
             None => Vec::new(),
         }
     }
 
-    /// Mappings of `start..end` changed: all blocks there, and the pages are forgotten.
-    pub fn take(&mut self, start: u64, end: u64) -> Vec<BlockIndex> {
-        let (first, last) = (start >> 12, end.saturating_sub(1) >> 12);
-        let mut blocks = Vec::new();
-        if last - first > self.pages.len() as u64 {
-            let gone: Vec<u64> = self.pages.keys().copied().filter(|p| (first..=last).contains(p)).collect();
-            for p in gone {
-                blocks.extend(self.pages.remove(&p).into_iter().flat_map(|p| p.blocks));
-            }
-        } else {
-            for p in first..=last {
-                blocks.extend(self.pages.remove(&p).into_iter().flat_map(|p| p.blocks));
-            }
+    /// The contents of the page changed.
+    pub fn note_fault(&mut self, page: u64) {
+        if let Some(p) = self.pages.get_mut(&(page >> 12)) {
+            p.faults = p.faults.saturating_add(1);
+            self.restless += (p.faults == MAX_FAULTS) as u32;
         }
-        blocks
     }
 
-    /// Every protected page.
-    pub fn protected(&self) -> impl Iterator<Item = u64> + '_ {
-        self.pages.iter().filter(|(_, p)| p.protected).map(|(page, _)| page << 12)
+    /// Mappings of `start..end` change: all blocks there, and the pages that are protected. They are all forgotten.
+    pub fn take(&mut self, start: u64, end: u64) -> (Vec<BlockIndex>, Vec<u64>) {
+        let (first, last) = (start >> 12, end.saturating_sub(1) >> 12);
+        let (mut blocks, mut protected) = (Vec::new(), Vec::new());
+        let among: Vec<u64> = if last - first > self.pages.len() as u64 {
+            self.pages.keys().copied().filter(|p| (first..=last).contains(p)).collect()
+        } else {
+            (first..=last).collect()
+        };
+        for page in among {
+            if let Some(p) = self.pages.remove(&page) {
+                self.restless -= p.restless() as u32;
+                self.protected -= p.protected as u32;
+                protected.extend(p.protected.then_some(page << 12));
+                blocks.extend(p.blocks);
+            }
+        }
+        (blocks, protected)
+    }
+
+    /// Is any page protected?
+    pub fn any_protected(&self) -> bool {
+        self.protected != 0
     }
 
     /// The cache was flushed: no blocks any more, protection stays until written.
@@ -95,6 +110,6 @@ impl CodePages {
 
 impl CodePage {
     fn restless(&self) -> bool {
-        self.faults >= PATIENCE
+        self.faults >= MAX_FAULTS
     }
 }

@@ -9,10 +9,14 @@ use crate::memory::{kernel_prot, page_down};
 use crate::state::Engine;
 use crate::sys::{self, MAP_ANONYMOUS, MAP_SHARED, PROT_READ, PROT_WRITE, nr};
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering::*};
 use model::layout::{ENGINE, PAGE};
 
-/// Room for changes.
+/// Room for changes, and behind them a futex word that says that there will be no more.
 const CHANNEL: u64 = 1 << 20;
+const DONE: u64 = CHANNEL - 8;
+/// How often a parent looks whether its child has died without a word.
+const LOOK_NS: u64 = 20_000_000;
 /// Where it is mapped in both processes.
 const AT: u64 = ENGINE.end - (16 << 20);
 
@@ -40,6 +44,33 @@ impl Channel {
     fn word(&self, at: u64) -> &'static mut u64 {
         // SAFETY: inside the channel, which stays mapped as long as it is used.
         unsafe { &mut *((self.at + at) as *mut u64) }
+    }
+
+    fn done(&self) -> &AtomicU32 {
+        // SAFETY: inside the channel, aligned, and used atomically by both sides.
+        unsafe { &*((self.at + DONE) as *const AtomicU32) }
+    }
+
+    /// In the child: nothing more will come.
+    fn finish(&self) {
+        self.done().store(1, Release);
+        // SAFETY: wakes the parent (FUTEX_WAKE).
+        unsafe { sys::raw(nr::FUTEX, [self.at + DONE, 1, 1, 0, 0, 0]) };
+    }
+
+    /// In the parent: waits until the child executes a program or is gone.
+    pub fn wait(&self, child: u64) {
+        let pause = [0u64, LOOK_NS];
+        while self.done().load(Acquire) == 0 {
+            // SAFETY: FUTEX_WAIT on a word of the channel.
+            let r = unsafe { sys::raw(nr::FUTEX, [self.at + DONE, 0, 0, pause.as_ptr() as u64, 0, 0]) };
+            let mut info = [0u64; 16];
+            // SAFETY: looks at a child (P_PID 1) that has ended, without collecting it (WEXITED, WNOHANG, WNOWAIT).
+            let asked = unsafe { sys::raw(nr::WAITID, [1, child, info.as_mut_ptr() as u64, 0x0100_0005, 0, 0]) };
+            if r == -sys::err::ETIMEDOUT && (asked != 0 || info[0] != 0) {
+                return;
+            }
+        }
     }
 
     /// In the parent: applies what the child left and unmaps the channel.
@@ -112,8 +143,8 @@ impl Engine {
                     i += 1;
                 }
                 let need = 16 + (i - start).next_multiple_of(8) as u64;
-                if at + need > CHANNEL {
-                    return;
+                if at + need > DONE {
+                    break;
                 }
                 *v.channel.word(at) = page + start as u64;
                 *v.channel.word(at + 8) = (i - start) as u64;
@@ -126,6 +157,7 @@ impl Engine {
                 *v.channel.word(0) += 1;
             }
         }
+        v.channel.finish();
         for (start, end, prot) in v.protected {
             // SAFETY: back to the guest's own rights, should the exec fail and the child go on.
             unsafe { sys::raw3(nr::MPROTECT, start, end - start, kernel_prot(prot as u64)) };

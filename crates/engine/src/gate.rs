@@ -192,6 +192,7 @@ global_asm!(
     "ret",
     // Something is pending: as if the guest had been stopped before its first instruction.
     "clew_gate_abort:",
+    "cld",
     "mov rsp, gs:[0xa0]",
     "mov dword ptr gs:[0x90], 0xfffffff2",
     "jmp clew_gate_return",

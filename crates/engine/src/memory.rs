@@ -5,22 +5,36 @@
 //! that covers engine memory is carried out around it. May miss: mappings made by the kernel on its own (a growing
 //! `MAP_GROWSDOWN` area), which are found when a fixed mapping is refused.
 
-use crate::sys::{self, PROT_EXEC, PROT_READ, nr};
+use crate::sys::{self, PROT_EXEC, PROT_READ, PROT_WRITE, nr};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 use model::layout::{self, BRK, CACHE, ENGINE, MMAP, NEAR_HIGH, NEAR_LOW, PAGE, TARGETS};
 
 /// One mapping.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Vma {
     pub end: u64,
     pub prot: u8,
     pub shared: bool,
     pub file: bool,
+    /// Device and inode of the file, if they are known.
+    pub object: Option<(u64, u64)>,
+    /// Where in the file it starts.
+    pub offset: u64,
 }
 
 impl Vma {
+    /// Private memory without a file.
+    pub fn anonymous(prot: u64) -> Vma {
+        Vma { prot: prot as u8 & 7, ..Vma::default() }
+    }
+
+    /// Can it change what others see of its file?
+    pub fn changes_file(&self) -> bool {
+        self.shared && self.object.is_some() && self.is(PROT_WRITE)
+    }
+
     pub fn is(&self, prot: u64) -> bool {
         self.prot as u64 & prot == prot
     }
@@ -32,6 +46,8 @@ pub struct Memory {
     pub brk: u64,
     pub brk_start: u64,
     pub stack: Range<u64>,
+    /// Objects of shared memory without a file that have been named.
+    objects: u64,
 }
 
 /// Where a mapping should go when the guest does not say.
@@ -55,7 +71,7 @@ pub fn page_down(v: u64) -> u64 {
 
 impl Default for Memory {
     fn default() -> Self {
-        Memory { maps: BTreeMap::new(), brk: BRK.start, brk_start: BRK.start, stack: 0..0 }
+        Memory { maps: BTreeMap::new(), brk: BRK.start, brk_start: BRK.start, stack: 0..0, objects: 0 }
     }
 }
 
@@ -161,8 +177,25 @@ impl Memory {
     pub fn protect(&mut self, range: Range<u64>, prot: u64) {
         self.split(range.start);
         self.split(range.end);
-        for (_, v) in self.maps.range_mut(range) {
+        for (_, v) in self.maps.range_mut(range.clone()) {
             v.prot = prot as u8;
+        }
+        self.join(range);
+    }
+
+    /// Makes one mapping of neighbours of the same kind in and around `range`: a search for room looks at each of them.
+    fn join(&mut self, range: Range<u64>) {
+        let mut at = self.maps.range(..range.start).next_back().map_or(range.start, |(&start, _)| start);
+        while at <= range.end {
+            let Some((&start, &vma)) = self.maps.range(at..).next() else { return };
+            match self.maps.get(&vma.end).copied() {
+                Some(next) if same_kind(&vma, &next) => {
+                    self.maps.remove(&vma.end);
+                    self.maps.insert(start, Vma { end: next.end, ..vma });
+                    at = start;
+                }
+                _ => at = vma.end,
+            }
         }
     }
 
@@ -171,13 +204,37 @@ impl Memory {
             && start < at
         {
             self.maps.insert(start, Vma { end: at, ..vma });
-            self.maps.insert(at, vma);
+            self.maps.insert(at, Vma { offset: vma.offset + (at - start), ..vma });
         }
     }
 
     /// Every mapping in order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Vma)> {
         self.maps.iter().map(|(&s, v)| (s, v))
+    }
+
+    /// Other pages through which the contents of `page` can be changed.
+    pub fn aliases(&self, page: u64) -> Vec<u64> {
+        let Some((start, vma)) = self.find(page).filter(|(_, v)| v.object.is_some()) else { return Vec::new() };
+        let in_file = vma.offset + (page - start);
+        let others = self.maps.iter().filter(|(_, v)| v.object == vma.object && v.changes_file());
+        others
+            .filter(|(s, v)| in_file >= v.offset && in_file - v.offset < v.end - **s)
+            .map(|(s, v)| s + (in_file - v.offset))
+            .filter(|alias| *alias != page)
+            .collect()
+    }
+
+    /// Names shared memory without a file.
+    pub fn new_object(&mut self) -> (u64, u64) {
+        self.objects += 1;
+        (u64::MAX, self.objects)
+    }
+
+    /// Executable mappings of the same file.
+    pub fn code_of(&self, object: Option<(u64, u64)>) -> Vec<Range<u64>> {
+        let code = self.maps.iter().filter(|(_, v)| object.is_some() && v.object == object && v.is(PROT_EXEC));
+        code.map(|(s, v)| *s..v.end).collect()
     }
 
     /// Is this word in memory shared with other processes?
@@ -187,7 +244,7 @@ impl Memory {
 }
 
 fn same_kind(a: &Vma, b: &Vma) -> bool {
-    a.prot == b.prot && a.shared == b.shared && !a.file && !b.file
+    a.prot == b.prot && a.shared == b.shared && !a.file && !b.file && a.object == b.object
 }
 
 /// The parts of `range` that are not the engine's.
@@ -229,6 +286,14 @@ pub fn conceal(range: &Range<u64>, prot: u64) {
     }
 }
 
+/// Device and inode of an open file.
+pub fn object_of(fd: u64) -> Option<(u64, u64)> {
+    let mut stat = [0u64; 18];
+    // SAFETY: the kernel writes struct stat (144 bytes), which begins with device and inode.
+    let r = unsafe { sys::raw3(nr::FSTAT, fd, stat.as_mut_ptr() as u64, 0) };
+    (r == 0).then_some((stat[0], stat[1]))
+}
+
 /// Rights that let the guest's code be read by the engine.
 pub fn readable(prot: u64) -> bool {
     prot & (PROT_READ | PROT_EXEC) != 0
@@ -238,7 +303,7 @@ pub fn readable(prot: u64) -> bool {
 mod tests {
     use super::*;
 
-    const RW: Vma = Vma { end: 0, prot: 3, shared: false, file: false };
+    const RW: Vma = Vma { end: 0, prot: 3, shared: false, file: false, object: None, offset: 0 };
 
     #[test]
     fn mappings_merge_split_and_leave_gaps() {
@@ -249,6 +314,8 @@ mod tests {
         m.protect(0x12000..0x13000, 5);
         assert_eq!(m.find(0x12000).map(|x| (x.0, x.1.prot, x.1.end)), Some((0x12000, 5, 0x13000)));
         assert_eq!(m.find(0x13000).map(|x| (x.0, x.1.prot)), Some((0x13000, 3)));
+        m.protect(0x12000..0x13000, 3);
+        assert_eq!(m.iter().count(), 1, "neighbours of the same kind are one mapping");
         m.remove(0x11000..0x15000);
         assert!(m.is_free(0x11000..0x15000) && !m.is_free(0x10000..0x11000) && !m.is_free(0x15000..0x16000));
         assert!(m.find(0x11000).is_none());
@@ -264,6 +331,27 @@ mod tests {
         assert_eq!(b, a - 0x1000);
         assert!(m.room(1 << 40, Place::Near).is_none_or(|x| MMAP.contains(&x)));
         assert!(!m.is_free(CACHE.start..CACHE.start + 1));
+    }
+
+    #[test]
+    fn pages_of_one_file_know_each_other() {
+        let mut m = Memory::default();
+        let of = |prot: u64, shared, offset| Vma {
+            shared,
+            file: true,
+            object: Some((1, 2)),
+            offset,
+            ..Vma::anonymous(prot)
+        };
+        m.insert(0x10000..0x14000, of(5, false, 0x2000));
+        m.insert(0x20000..0x22000, of(3, true, 0x3000));
+        m.insert(0x30000..0x31000, of(3, false, 0x3000));
+        assert_eq!(m.aliases(0x11000), [0x20000], "private copies change nothing");
+        assert_eq!(m.aliases(0x10000), []);
+        m.protect(0x12000..0x13000, 1);
+        assert_eq!(m.aliases(0x12000), [0x21000], "a part knows where in the file it is");
+        assert_eq!(m.code_of(Some((1, 2))), [0x10000..0x12000, 0x13000..0x14000]);
+        assert_eq!(m.code_of(None), []);
     }
 
     #[test]

@@ -4,11 +4,12 @@ use crate::cache::BlockIndex;
 use crate::direct::Lookup;
 use crate::gate::{self, Gate, exit};
 use crate::probes::Next;
-use crate::signals::{FAULTS, SIGILL, SIGSEGV, block_all, frame};
+use crate::signals::{FAULTS, SIGILL, SIGSEGV, block_all, frame, give_back};
 use crate::state::Engine;
 use crate::threads::{SigInfo, Thread, pending, sched};
 use crate::translate::ExitKind;
 use crate::{specials, syscalls};
+use iced_x86::{Decoder, DecoderError, DecoderOptions, FlowControl};
 use model::Mode;
 
 /// How the next block is reached.
@@ -35,12 +36,17 @@ pub fn run(t: &mut Thread) -> ! {
     let mut via = Via::Engine;
     loop {
         let mut alone = None;
-        if t.pending != 0 {
+        if t.has_any() {
             alone = attend(e, t);
             via = Via::Engine;
         }
         e.trace_thread(t);
+        let flushes = e.cache.flushes;
         let found = alone.or_else(|| e.block_at(g.pc, via == Via::Direct));
+        if flushes != e.cache.flushes && matches!(via, Via::Link(_)) {
+            // What was to be linked is gone.
+            via = Via::Engine;
+        }
         let Some(block) = found else {
             cannot_execute(e, t, g);
             via = Via::Engine;
@@ -76,13 +82,17 @@ fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
     match g.exit {
         exit::CHECKED => return Via::Checked,
         exit::DIRECT => return Via::Direct,
-        exit::ASTRAY => return e.went_astray(g.pc),
+        exit::ASTRAY => return went_astray(e, t, g),
         exit::TICK_INDIRECT => {
             turn_over(e, t);
             return Via::Engine;
         }
         exit::STOPPED => {
             account_stop(e);
+            if e.ticks() && g.budget == 0 {
+                // Stopped by a fault between the last tick of the turn and the branch that it belongs to.
+                turn_over(e, t);
+            }
             return Via::Engine;
         }
         _ => {}
@@ -99,7 +109,7 @@ fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
                 return Via::Probed;
             }
         }
-        ExitKind::Undefined => fault(t, SIGILL, 2, g.pc, [6, 0, 0]),
+        ExitKind::Undefined => undefined(e, t, g),
     }
     Via::Engine
 }
@@ -132,25 +142,23 @@ fn attend(e: &mut Engine, t: &mut Thread) -> Option<BlockIndex> {
     let mut retry = false;
     // SAFETY: the baton is held.
     let g = unsafe { gate::gate() };
-    if t.pending & pending::CODE_WRITTEN != 0 {
-        t.pending &= !pending::CODE_WRITTEN;
-        g.pending = t.pending;
+    if t.has(pending::CODE_WRITTEN) {
+        t.settle(pending::CODE_WRITTEN);
         e.code_written(t.written_page);
         retry = true;
     }
-    if t.pending & pending::PREEMPT != 0 {
-        t.pending &= !pending::PREEMPT;
-        g.pending = t.pending;
+    if t.has(pending::PREEMPT) {
+        t.settle(pending::PREEMPT);
         if sched().others_wait() {
             e.clock.step();
             sched().give_way(t, e.clock.now());
         }
     }
-    if t.pending & pending::SIGNAL != 0 {
+    if t.has(pending::SIGNAL) {
         frame::deliver(e, t);
         retry = false;
     }
-    g.pending = t.pending;
+    t.show_pending(g);
     if retry { e.alone(g.pc) } else { None }
 }
 
@@ -158,13 +166,39 @@ fn attend(e: &mut Engine, t: &mut Thread) -> Option<BlockIndex> {
 pub fn fault(t: &mut Thread, signal: u32, code: i32, address: u64, context: [u64; 3]) {
     debug_assert!(FAULTS & crate::signals::bit(signal) != 0);
     block_all();
+    give_back(t);
     t.info = SigInfo::default();
     t.info[0] = signal as u64;
     t.info[1] = code as u32 as u64;
     t.info[2] = address;
     t.fault = context;
     t.synchronous = true;
-    t.pending |= pending::SIGNAL;
+    t.raise(pending::SIGNAL);
+}
+
+/// At the pc is no instruction, or only the beginning of one.
+fn undefined(e: &mut Engine, t: &mut Thread, g: &Gate) {
+    let code = e.readable_code(g.pc).unwrap_or_default();
+    let mut d = Decoder::with_ip(64, code, g.pc, DecoderOptions::NONE);
+    if !d.decode().is_invalid() {
+        // The rest of it has been mapped since.
+        if let Some(block) = e.cache.find(g.pc) {
+            e.cache.invalidate(block);
+        }
+    } else if d.last_error() == DecoderError::NoMoreBytes {
+        cannot_fetch(e, t, g.pc + code.len() as u64);
+    } else {
+        fault(t, SIGILL, 2, g.pc, [6, 0, 0]);
+    }
+}
+
+/// No instruction can be read at `address`, which is where the pc is or where its instruction goes on.
+fn cannot_fetch(e: &Engine, t: &mut Thread, address: u64) {
+    let vma = e.memory.find(address).map(|(_, vma)| vma);
+    let code = if vma.is_some() { 2 } else { 1 };
+    // Error code: user mode, instruction fetch, and whether the page is there.
+    let present = vma.is_some_and(|v| v.prot & 7 != 0) || address >= KERNEL_HALF;
+    fault(t, SIGSEGV, code, address, [14, 0x14 + present as u64, address]);
 }
 
 /// The pc is not in executable memory.
@@ -173,35 +207,57 @@ fn cannot_execute(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
     if syscalls::vsyscall(e, t, g) {
         return;
     }
-    // Outside user space the CPU raises a general protection fault, without an address.
-    if pc >> 47 != 0 {
-        return fault(t, SIGSEGV, 0x80, 0, [13, 0, 0]);
+    if is_canonical(pc) {
+        cannot_fetch(e, t, pc);
+    } else {
+        // What is no address at all is a general protection fault, without an address.
+        fault(t, SIGSEGV, 0x80, 0, [13, 0, 0]);
     }
-    let code = if e.memory.find(pc).is_some() { 2 } else { 1 };
-    // Error code: user mode, instruction fetch, and whether the page is there.
-    fault(t, SIGSEGV, code, pc, [14, 0x13 + code as u64, pc]);
 }
 
-impl Engine {
-    /// Direct lookup of `target` ended in a fault.
-    fn went_astray(&mut self, target: u64) -> Via {
-        match self.missed_at.take() {
-            Some(block) => {
-                let site = self.cache.blocks[block as usize].pc;
-                if Lookup::of(target) == self.lookup_at(site) && !self.cache.direct.is_entered(target) {
-                    return Via::Direct;
-                }
-                // What leads elsewhere, or to where there is no room for an entry, once, will again.
-                self.checked_sites.insert(site, ());
-                self.cache.invalidate(block);
-                Via::Engine
-            }
-            None if self.cache.direct.note_useless(target) => {
-                self.checked_only = true;
-                self.flush();
-                Via::Engine
-            }
-            None => Via::Direct,
+const KERNEL_HALF: u64 = 0xffff_8000_0000_0000;
+
+fn is_canonical(address: u64) -> bool {
+    address >> 47 == 0 || address >= KERNEL_HALF
+}
+
+/// Direct lookup ended in a fault.
+fn went_astray(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
+    let target = g.pc;
+    match e.missed_at.take() {
+        Some((_, branch)) if !is_canonical(target) => {
+            refuse_branch(e, t, g, branch);
+            Via::Engine
         }
+        Some((block, _)) => {
+            let site = e.cache.blocks[block as usize].pc;
+            if Lookup::of(target) == e.lookup_at(site) && !e.cache.direct.is_entered(target) {
+                return Via::Direct;
+            }
+            // What leads elsewhere, or to where there is no room for an entry, once, will again.
+            e.checked_sites.insert(site, ());
+            e.cache.invalidate(block);
+            Via::Engine
+        }
+        None if e.cache.direct.note_useless(target) => {
+            e.checked_only = true;
+            e.flush();
+            Via::Engine
+        }
+        None => Via::Direct,
     }
+}
+
+/// The CPU does not go to what is no address: the branch itself faults, with nothing done.
+fn refuse_branch(e: &mut Engine, t: &mut Thread, g: &mut Gate, branch: u64) {
+    let code = e.readable_code(branch).unwrap_or_default();
+    let i = Decoder::with_ip(64, code, branch, DecoderOptions::NONE).decode();
+    match i.flow_control() {
+        FlowControl::Return if i.op_count() > 0 => g.gpr[4] -= 8 + i.immediate16() as u64,
+        FlowControl::Return => g.gpr[4] -= 8,
+        FlowControl::IndirectCall => g.gpr[4] += 8,
+        _ => {}
+    }
+    g.pc = branch;
+    fault(t, SIGSEGV, 0x80, 0, [13, 0, 0]);
 }

@@ -26,7 +26,7 @@ pub struct Words {
     pub stats: Stats,
     pub clock: Clock,
     pub stopped: Option<Place>,
-    pub missed_at: Option<BlockIndex>,
+    pub missed_at: Option<(BlockIndex, u64)>,
     pub trace: Position,
 }
 

@@ -81,7 +81,7 @@ pub fn execute(e: &mut Engine, t: &mut Thread, g: &mut Gate, s: Special, len: u8
         }
         Special::Unsupported => {
             let what = alloc::format!(
-                "{:?} leads into code that cannot be followed (32-bit or far)",
+                "{:?} cannot be followed: it leads into 32-bit or far code, or changes GS",
                 decode(e, g.pc).mnemonic()
             );
             e.note(&what, g.pc);

@@ -221,7 +221,7 @@ fn make_engine(
         filters: Default::default(),
         notes: Vec::new(),
         loaded,
-        readable_page: 0,
+        readable: [0; 4],
         counters_mapped: counting,
         coverage: Vec::new(),
         auxv: 0..0,

@@ -37,8 +37,8 @@ pub struct Engine {
     /// Where a handler stopped the guest, when that was inside a block. In the shared page too: a fault of the guest must
     /// not open the vault.
     pub stopped: &'static mut Option<Place>,
-    /// The block whose direct lookup faulted, between handler and engine. In the shared page as well.
-    pub missed_at: &'static mut Option<BlockIndex>,
+    /// The block whose direct lookup faulted and its branch, between handler and engine. In the shared page as well.
+    pub missed_at: &'static mut Option<(BlockIndex, u64)>,
     /// Blocks whose indirect branch leads far away, or to a target without room for an entry: it is looked up with a check.
     pub checked_sites: AddressMap<()>,
     /// Direct lookup does not work for this process.
@@ -53,8 +53,8 @@ pub struct Engine {
     pub filters: crate::seccomp::Filters,
     pub notes: Vec<String>,
     pub loaded: crate::load::Loaded,
-    /// Page number that code was last read from.
-    pub readable_page: u64,
+    /// Numbers of pages that code was lately read from.
+    pub readable: [u64; 4],
     pub counters_mapped: bool,
     pub coverage: Vec<BlockCount>,
     /// Where the guest's auxiliary vector lies on its stack.

@@ -59,6 +59,7 @@ pub mod nr {
     pub const RT_SIGPENDING: u64 = 127;
     pub const RT_SIGTIMEDWAIT: u64 = 128;
     pub const RT_SIGQUEUEINFO: u64 = 129;
+    pub const RT_TGSIGQUEUEINFO: u64 = 297;
     pub const RT_SIGSUSPEND: u64 = 130;
     pub const SIGALTSTACK: u64 = 131;
     pub const PERSONALITY: u64 = 135;
@@ -190,6 +191,7 @@ global_asm!(
     "jne clew_guest_syscall_abort",
     "clew_guest_syscall_insn:",
     "syscall",
+    ".globl clew_guest_syscall_done",
     "clew_guest_syscall_done:",
     "pop rbx",
     "ret",
@@ -204,6 +206,7 @@ unsafe extern "C" {
     fn clew_guest_syscall(n: u64, args: *const [u64; 6], pending: *const u32) -> i64;
     fn clew_guest_syscall_check();
     fn clew_guest_syscall_insn();
+    fn clew_guest_syscall_done();
     fn clew_guest_syscall_abort();
 }
 
@@ -222,6 +225,11 @@ pub fn guest_call_not_made(rip: u64) -> Option<u64> {
     let check = clew_guest_syscall_check as *const () as u64;
     let insn = clew_guest_syscall_insn as *const () as u64;
     (check..=insn).contains(&rip).then_some(clew_guest_syscall_abort as *const () as u64)
+}
+
+/// Has a guest call just been made?
+pub fn is_after_guest_call(rip: u64) -> bool {
+    rip == clew_guest_syscall_done as *const () as u64
 }
 
 // rdi = to, rsi = from, rdx = length; answers the bytes not copied. A fault inside is turned by the engine's handler into

@@ -5,7 +5,7 @@ pub mod script;
 pub mod stack;
 
 use crate::cpu::hwcap;
-use crate::memory::{Memory, Place, Vma, conceal, kernel_prot, map_at, page_down, page_up};
+use crate::memory::{Memory, Place, Vma, conceal, kernel_prot, map_at, object_of, page_down, page_up};
 use crate::signals::xstate;
 use crate::sys::{self, err, nr};
 use alloc::string::String;
@@ -278,7 +278,10 @@ fn map_image(fd: u64, elf: &elf::Elf, bias: u64, memory: &mut Memory, path: &[u8
                 return Err(failed(f.address, r));
             }
             conceal(&(f.address..f.address + f.len), f.prot as u64);
-            memory.insert(f.address..f.address + f.len, Vma { end: 0, prot: f.prot as u8, shared: false, file: true });
+            memory.insert(
+                f.address..f.address + f.len,
+                Vma { file: true, object: object_of(fd), offset: f.offset, ..Vma::anonymous(f.prot as u64) },
+            );
         }
         if !s.zero.is_empty() {
             let zeros = alloc::vec![0u8; (s.zero.end - s.zero.start) as usize];
@@ -292,7 +295,7 @@ fn map_image(fd: u64, elf: &elf::Elf, bias: u64, memory: &mut Memory, path: &[u8
             if sys::is_err(r) {
                 return Err(failed(at, r));
             }
-            memory.insert(s.anon.clone(), Vma { end: 0, prot: s.anon_prot as u8, shared: false, file: false });
+            memory.insert(s.anon.clone(), Vma::anonymous(s.anon_prot as u64));
         }
     }
     Ok(())
@@ -329,7 +332,7 @@ fn build_stack(
     if sys::is_err(r) {
         return Err(error(err::ENOMEM, alloc::format!("no memory for a stack of {} KiB", size >> 10)));
     }
-    memory.insert(bottom..STACK_TOP, Vma { end: 0, prot: prot as u8, shared: false, file: false });
+    memory.insert(bottom..STACK_TOP, Vma::anonymous(prot));
     memory.stack = bottom..STACK_TOP;
 
     let mut auxv = Vec::new();

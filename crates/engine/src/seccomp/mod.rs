@@ -34,10 +34,11 @@ impl Call<'_> {
                 info[1] = 1;
                 info[2] = self.g.pc;
                 info[3] = self.nr | (ARCH_X86_64 as u64) << 32;
+                crate::signals::block_all();
+                crate::signals::give_back(self.t);
                 self.t.info = info;
                 self.t.synchronous = false;
-                self.t.pending |= pending::SIGNAL;
-                crate::signals::block_all();
+                self.t.raise(pending::SIGNAL);
                 Some(Outcome::Value(self.nr as i64))
             }
             Action::KillThread | Action::KillProcess => {

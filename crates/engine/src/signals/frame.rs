@@ -21,7 +21,7 @@ const HIDDEN_FLAGS: u64 = 0x4_0000;
 
 /// Delivers what is pending: to the guest's handler, or as the end of the process.
 pub fn deliver(e: &mut Engine, t: &mut Thread) {
-    t.pending &= !pending::SIGNAL;
+    t.settle(pending::SIGNAL);
     let signal = t.info[0] as u32;
     let info = t.info;
     let synchronous = core::mem::take(&mut t.synchronous);
@@ -35,6 +35,7 @@ pub fn deliver(e: &mut Engine, t: &mut Thread) {
         if blocked {
             // Sent by somebody while the guest has it blocked: the kernel cannot hold it for us.
             t.held = Some(info);
+            t.mask = t.restore_mask.take().unwrap_or(t.mask);
             return apply_mask(t);
         }
     }
@@ -43,9 +44,10 @@ pub fn deliver(e: &mut Engine, t: &mut Thread) {
     }
     if action.handler <= SIG_IGN {
         // Changed since the kernel chose to deliver it. Let the kernel do what is right now.
+        t.mask = t.restore_mask.take().unwrap_or(t.mask);
         apply_mask(t);
         if action.handler == SIG_DFL {
-            resend(t, signal, &info);
+            super::send_again(t, &info);
         }
         return;
     }
@@ -68,18 +70,7 @@ pub fn deliver(e: &mut Engine, t: &mut Thread) {
         e.actions.reset(signal);
     }
     g.pc = action.handler;
-    apply_mask(t);
-}
-
-/// Gives a signal back to the kernel, for this thread.
-fn resend(t: &Thread, signal: u32, info: &SigInfo) {
-    // SAFETY: a signal to ourselves; rt_tgsigqueueinfo keeps the sender's information.
-    unsafe {
-        let pid = sys::raw3(sys::nr::GETPID, 0, 0, 0) as u64;
-        if sys::raw(297, [pid, t.tid as u64, signal as u64, info.as_ptr() as u64, 0, 0]) != 0 {
-            sys::raw3(sys::nr::TGKILL, pid, t.tid as u64, signal as u64);
-        }
-    }
+    after_mask_change(e, t);
 }
 
 fn on_alt_stack(t: &Thread, sp: u64) -> bool {
@@ -210,18 +201,20 @@ pub fn sigreturn(e: &mut Engine, t: &mut Thread) {
 pub fn after_mask_change(_e: &mut Engine, t: &mut Thread) {
     if let Some(info) = t.held
         && t.mask & bit(info[0] as u32) == 0
-        && t.pending & pending::SIGNAL == 0
+        && !t.has(pending::SIGNAL)
     {
+        super::block_all();
+        if t.has(pending::SIGNAL) {
+            // Another one was faster.
+            return;
+        }
         t.held = None;
         t.info = info;
         t.synchronous = false;
-        t.pending |= pending::SIGNAL;
-        super::block_all();
+        t.raise(pending::SIGNAL);
         return;
     }
-    if t.pending & pending::SIGNAL == 0 {
-        apply_mask(t);
-    }
+    apply_mask(t);
 }
 
 /// Reads a frame's extended state; a short or foreign one counts as legacy x87 and SSE only.

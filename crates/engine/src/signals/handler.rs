@@ -12,7 +12,7 @@
 //! | rest of the engine | engine fault | held |
 
 use super::{FAULTS, NEVER_BLOCKED, SIGBUS, SIGSEGV, SIGTRAP, bit};
-use crate::cache::{BlockIndex, Cache, Place};
+use crate::cache::{Cache, Place};
 use crate::gate::{self, Gate, exit};
 use crate::report;
 use crate::state::{Engine, engine};
@@ -83,12 +83,17 @@ extern "C" fn handle(signal: u32, info: *const SigInfo, context: *mut UContext) 
     let t = Thread::current();
     let code = info[1] as i32;
     // Faults of the CPU have positive codes; kill(), timers and the like do not. SI_KERNEL (0x80) is a fault here.
-    let fault = FAULTS & bit(signal) != 0 && code > 0;
+    // One that a program sends itself with such a code comes at the end of the call that sends it.
+    let fault = FAULTS & bit(signal) != 0 && code > 0 && !sys::is_after_guest_call(uc.rip);
     if signal == PREEMPT_SIGNAL && code == -6 {
         return interrupt(t, uc, pending::PREEMPT);
     }
     if fault {
         on_fault(t, signal, info, uc);
+    } else if t.has(pending::SIGNAL) {
+        // One is in hand already: this one waits in the kernel, or in its place if it cannot be blocked there.
+        uc.mask = !NEVER_BLOCKED;
+        super::put_off(t, info);
     } else {
         t.info = *info;
         t.synchronous = false;
@@ -99,7 +104,7 @@ extern "C" fn handle(signal: u32, info: *const SigInfo, context: *mut UContext) 
 
 /// Something must be looked at soon: stops the guest if it is this thread that runs it.
 fn interrupt(t: &mut Thread, uc: &mut UContext, why: u32) {
-    t.pending |= why;
+    t.raise(why);
     if let Some(to) = sys::guest_call_not_made(uc.rip) {
         uc.rip = to;
         return;
@@ -109,7 +114,7 @@ fn interrupt(t: &mut Thread, uc: &mut UContext, why: u32) {
     }
     // SAFETY: this thread holds the baton.
     let g = unsafe { gate::gate() };
-    g.pending = t.pending;
+    t.show_pending(g);
     let code = gate::code();
     if code.entering.contains(&uc.rip) {
         uc.rip = code.abort;
@@ -152,7 +157,7 @@ fn stepped(e: &mut Engine, t: &mut Thread, uc: &mut UContext) {
 
 /// Signals to block once single steps are over.
 fn after_steps(t: &Thread) -> u64 {
-    if t.pending & pending::SIGNAL != 0 { !NEVER_BLOCKED } else { t.mask & !NEVER_BLOCKED }
+    if t.has(pending::SIGNAL) { !NEVER_BLOCKED } else { t.mask & !NEVER_BLOCKED }
 }
 
 /// The guest is at an instruction boundary: its state goes into the gate and the engine goes on.
@@ -190,7 +195,7 @@ fn is_stray_fetch(uc: &UContext) -> bool {
 }
 
 /// Direct lookup has not found the target in rcx: the engine makes it known and goes on there.
-fn lookup_missed(e: &mut Engine, t: &mut Thread, uc: &mut UContext, block: Option<BlockIndex>) {
+fn lookup_missed(e: &mut Engine, t: &mut Thread, uc: &mut UContext, at: Option<&Place>) {
     // SAFETY: the interrupted thread holds the baton.
     let g = unsafe { gate::gate() };
     for (n, at) in ORDER.iter().enumerate() {
@@ -200,7 +205,7 @@ fn lookup_missed(e: &mut Engine, t: &mut Thread, uc: &mut UContext, block: Optio
     g.gpr[1] = g.saved_rcx;
     g.rflags = uc.rflags & !TRAP_FLAG;
     g.exit = exit::ASTRAY;
-    *e.missed_at = block;
+    *e.missed_at = at.map(|place| (place.block, place.pc));
     if t.stepping {
         t.stepping = false;
         uc.mask = after_steps(t);
@@ -256,8 +261,8 @@ fn on_fault(t: &mut Thread, signal: u32, info: &SigInfo, uc: &mut UContext) {
         let at = uc.rip;
         report::fatal(alloc::format!("signal {signal} in common code at {at:#x}, address {address:#x}"), 0);
     };
-    if place.lookup && signal == SIGSEGV {
-        return lookup_missed(e, t, uc, Some(place.block));
+    if place.lookup && memory {
+        return lookup_missed(e, t, uc, Some(&place));
     }
     if memory && uc.error & 2 != 0 {
         if e.reopen_vfork_page(address) {
@@ -265,15 +270,21 @@ fn on_fault(t: &mut Thread, signal: u32, info: &SigInfo, uc: &mut UContext) {
         }
         if e.pages.is_protected(address) {
             t.written_page = address & !0xfff;
-            t.pending |= pending::CODE_WRITTEN;
+            t.raise(pending::CODE_WRITTEN);
+            if t.stepping {
+                t.stepping = false;
+                uc.mask = after_steps(t);
+            }
             return stop(e, uc, place);
         }
     }
     t.stepping = false;
+    // Steps may have been made because a signal had come: it comes again later.
+    super::give_back(t);
     t.info = *info;
     t.fault = [uc.trap, uc.error, uc.cr2];
     t.synchronous = true;
-    t.pending |= pending::SIGNAL;
+    t.raise(pending::SIGNAL);
     if signal == SIGSEGV && model::layout::touches_engine(address, 1) {
         // Natively nothing is mapped there.
         t.info[1] = SEGV_MAPERR;

@@ -12,8 +12,8 @@ pub mod handler;
 pub mod xstate;
 
 use crate::sys::{self, nr};
-use crate::threads::Thread;
 use crate::threads::sched::PREEMPT_SIGNAL;
+use crate::threads::{SigInfo, Thread, pending};
 pub use actions::{Action, Actions};
 
 pub const SIGILL: u32 = 4;
@@ -36,7 +36,41 @@ pub const NEVER_BLOCKED: u64 = FAULTS | bit(PREEMPT_SIGNAL);
 
 /// Gives the kernel the mask that corresponds to the guest's.
 pub fn apply_mask(t: &Thread) {
-    set_kernel_mask(t.mask & !NEVER_BLOCKED);
+    // While one signal is in hand no other may come: there is one place only.
+    let blocked = if t.has(pending::SIGNAL) { u64::MAX } else { t.mask };
+    set_kernel_mask(blocked & !NEVER_BLOCKED);
+}
+
+/// The signal in hand, if there is one and it is not the guest's own fault, gives way to another. Everything that can be
+/// blocked must be.
+pub fn give_back(t: &mut Thread) {
+    if t.has(pending::SIGNAL) && !t.synchronous {
+        t.settle(pending::SIGNAL);
+        let info = t.info;
+        put_off(t, &info);
+    }
+}
+
+/// Keeps a signal for later: in the kernel's queue of this thread or, as it would come at once from there, in the thread.
+fn put_off(t: &mut Thread, info: &SigInfo) {
+    let signal = info[0] as u32;
+    if NEVER_BLOCKED & bit(signal) != 0 {
+        t.held.get_or_insert(*info);
+        return;
+    }
+    send_again(t, info);
+}
+
+/// Sends a signal to this thread with all that is known about it.
+fn send_again(t: &Thread, info: &SigInfo) {
+    let signal = info[0] as u32 as u64;
+    // SAFETY: a signal to ourselves; the kernel reads a siginfo.
+    unsafe {
+        let pid = sys::raw3(nr::GETPID, 0, 0, 0) as u64;
+        if sys::raw(nr::RT_TGSIGQUEUEINFO, [pid, t.tid as u64, signal, info.as_ptr() as u64, 0, 0]) != 0 {
+            sys::raw3(nr::TGKILL, pid, t.tid as u64, signal);
+        }
+    }
 }
 
 /// Blocks everything that can be blocked.

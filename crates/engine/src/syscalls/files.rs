@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 
 const AT_FDCWD: u64 = -100i64 as u64;
 const F_DUPFD: u64 = 0;
+const O_CLOEXEC: u64 = 0o2_000_000;
 const CLOSE_RANGE_CLOEXEC: u64 = 4;
 
 /// Does the name at `at` stand for the kernel's random numbers?
@@ -105,6 +106,23 @@ impl Call<'_> {
     }
 
     fn open(&mut self, dir: u64, arg: usize) -> Option<Outcome> {
+        let opened = self.open_own(dir, arg)?;
+        let flags = match self.nr {
+            nr::CREAT => 0,
+            nr::OPENAT2 => sys::read_u64(self.args[2]).unwrap_or(0),
+            _ => self.args[arg + 1],
+        };
+        if let Outcome::Value(fd @ 0..) = opened
+            && flags & O_CLOEXEC != 0
+        {
+            // SAFETY: F_SETFD (2), FD_CLOEXEC (1) on a descriptor just made for the guest.
+            unsafe { sys::raw3(nr::FCNTL, fd as u64, 2, 1) };
+        }
+        Some(opened)
+    }
+
+    /// Opens what the path names about this process, as the guest is to see it.
+    fn open_own(&mut self, dir: u64, arg: usize) -> Option<Outcome> {
         if self.e.seeded() && is_random_device(self.args[arg]) {
             return self.e.open_random().map(Outcome::Value);
         }
@@ -128,11 +146,22 @@ impl Call<'_> {
         let own = self.own_path(dir, arg)?;
         match own.entry {
             // A link itself may be looked at as it is.
-            Entry::Exe if self.nr != nr::LSTAT => Some(self.with_exe_path(arg)),
+            Entry::Exe if !self.looks_at_links() => Some(self.with_exe_path(arg)),
             Entry::Fd(Some(n)) | Entry::FdInfo(Some(n)) if self.e.hidden.contains(n as u64) => {
                 Some(Outcome::Value(-err::ENOENT))
             }
             _ => None,
+        }
+    }
+
+    /// Does the call look at a symbolic link itself?
+    fn looks_at_links(&self) -> bool {
+        const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
+        match self.nr {
+            nr::LSTAT => true,
+            nr::NEWFSTATAT | nr::FACCESSAT2 => self.args[3] & AT_SYMLINK_NOFOLLOW != 0,
+            nr::STATX => self.args[2] & AT_SYMLINK_NOFOLLOW != 0,
+            _ => false,
         }
     }
 

@@ -1,11 +1,13 @@
 //! Calls that change the address space: carried out at addresses we choose, around the engine.
 
 use super::{Call, Outcome};
-use crate::memory::{Place, Vma, around_engine, conceal, map_at, page_up};
+use crate::memory::{Place, Vma, around_engine, conceal, map_at, object_of, page_up};
 use crate::sys::{self, MAP_32BIT, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, PROT_EXEC, err, nr};
 use core::ops::Range;
 use model::layout::{self, BRK, PAGE};
 
+/// No mapping of a process reaches beyond.
+const TASK_END: u64 = 0x7fff_ffff_f000;
 const MREMAP_MAYMOVE: u64 = 1;
 const MREMAP_FIXED: u64 = 2;
 const MREMAP_DONTUNMAP: u64 = 4;
@@ -29,11 +31,20 @@ impl Call<'_> {
     fn mmap(&mut self) -> Outcome {
         let [addr, len, prot, flags, fd, offset] = self.args;
         let size = page_up(len);
-        if len == 0 || size == 0 {
+        if len == 0 {
             return Outcome::Value(-err::EINVAL);
         }
-        let vma =
-            Vma { end: 0, prot: prot as u8 & 7, shared: flags & 3 != MAP_PRIVATE, file: flags & MAP_ANONYMOUS == 0 };
+        if size == 0 || size > TASK_END {
+            return Outcome::Value(-err::ENOMEM);
+        }
+        let mut vma =
+            Vma { shared: flags & 3 != MAP_PRIVATE, file: flags & MAP_ANONYMOUS == 0, offset, ..Vma::anonymous(prot) };
+        if vma.file {
+            vma.object = object_of(fd);
+        } else if vma.shared {
+            vma.object = Some(self.e.memory.new_object());
+            vma.offset = 0;
+        }
         if flags & MAP_FIXED != 0 && flags & MAP_FIXED_NOREPLACE == 0 {
             return self.mmap_fixed(vma);
         }
@@ -64,14 +75,24 @@ impl Call<'_> {
         let r = map_at(at, len, prot, flags, fd, offset);
         if r == -err::EEXIST && flags & MAP_FIXED_NOREPLACE == 0 {
             // The kernel has something there that we did not know of: remember it and look elsewhere.
-            self.e.memory.insert(at..at + size, Vma { end: 0, prot: 0, shared: false, file: true });
+            self.e.memory.insert(at..at + size, Vma { file: true, ..Vma::default() });
             return self.mmap();
         }
         if !sys::is_err(r) {
             conceal(&(at..at + size), prot);
             self.e.memory.insert(at..at + size, vma);
+            self.watch_alias(&vma);
         }
         Outcome::Value(r)
+    }
+
+    /// A mapping through which code of the same file can be changed: that code is translated anew, knowing of it.
+    fn watch_alias(&mut self, vma: &Vma) {
+        if vma.changes_file() {
+            for code in self.e.memory.code_of(vma.object) {
+                self.e.code_unmapped(code.start, code.end);
+            }
+        }
     }
 
     fn mmap_fixed(&mut self, vma: Vma) -> Outcome {
@@ -80,6 +101,9 @@ impl Call<'_> {
         let range = addr..addr.saturating_add(size);
         if addr & (PAGE - 1) != 0 {
             return Outcome::Value(-err::EINVAL);
+        }
+        if range.end > TASK_END {
+            return Outcome::Value(-err::ENOMEM);
         }
         if layout::touches_engine(addr, size) && (vma.file || parts(&range) == 0) {
             return Outcome::Value(-err::ENOMEM);
@@ -94,7 +118,9 @@ impl Call<'_> {
                 return Outcome::Value(r);
             }
             conceal(&part, prot);
-            self.e.memory.insert(part, vma);
+            let offset = vma.offset + (part.start - addr);
+            self.e.memory.insert(part, Vma { offset, ..vma });
+            self.watch_alias(&vma);
         }
         Outcome::Value(addr as i64)
     }
@@ -102,7 +128,7 @@ impl Call<'_> {
     fn munmap(&mut self) -> Outcome {
         let [addr, len, ..] = self.args;
         let range = addr..addr.saturating_add(page_up(len));
-        if addr & (PAGE - 1) != 0 || len == 0 || range.end > 0x7fff_ffff_f000 {
+        if addr & (PAGE - 1) != 0 || len == 0 || range.end > TASK_END {
             return Outcome::Value(-err::EINVAL);
         }
         self.e.code_unmapped(range.start, range.end);
@@ -125,7 +151,10 @@ impl Call<'_> {
         }
         let r = self.make_protect(&range, prot);
         if r == 0 {
-            self.e.memory.protect(range, prot & 7);
+            self.e.memory.protect(range.clone(), prot & 7);
+            if let Some((_, vma)) = self.e.memory.find(range.start) {
+                self.watch_alias(&vma);
+            }
         }
         Outcome::Value(r)
     }
@@ -148,7 +177,8 @@ impl Call<'_> {
         if layout::touches_engine(old, old_size) || flags & MREMAP_FIXED != 0 && layout::touches_engine(new, new_size) {
             return Outcome::Value(-err::EFAULT);
         }
-        let Some((_, vma)) = self.e.memory.find(old) else { return self.pass() };
+        let Some((start, mut vma)) = self.e.memory.find(old) else { return self.pass() };
+        vma.offset += old.saturating_sub(start);
         self.e.code_unmapped(old, old + old_size.max(PAGE));
         let remap = |flags: u64, to: u64| {
             // SAFETY: guest memory only: the target is the guest's own choice or free.
@@ -180,14 +210,15 @@ impl Call<'_> {
                 self.e.memory.remove(old..old + old_size);
             }
             self.e.memory.insert(at..at + new_size, vma);
+            self.watch_alias(&vma);
         }
         Outcome::Value(r)
     }
 
     fn madvise(&mut self) -> Outcome {
         let [addr, len, advice, ..] = self.args;
-        // DONTNEED, REMOVE and FREE change contents.
-        if matches!(advice, 4 | 8 | 9) {
+        // DONTNEED, FREE, REMOVE and DONTNEED_LOCKED change contents.
+        if matches!(advice as i32, 4 | 8 | 9 | 24) {
             self.e.code_unmapped(addr, addr.saturating_add(page_up(len)));
         }
         if !layout::touches_engine(addr, len) {
@@ -216,7 +247,7 @@ impl Call<'_> {
             if sys::is_err(r) {
                 return now;
             }
-            self.e.memory.insert(old..new, Vma { end: 0, prot: 3, shared: false, file: false });
+            self.e.memory.insert(old..new, Vma::anonymous(3));
         } else if new < old {
             self.e.code_unmapped(new, old);
             // SAFETY: the guest's own break.
@@ -254,8 +285,8 @@ impl Call<'_> {
             self.e.code_unmapped(at, at + size);
             // SHM_RDONLY, SHM_EXEC.
             let prot = if flags & 0o10000 != 0 { 1 } else { 3 } | if flags & 0o100000 != 0 { 4 } else { 0 };
-            conceal(&(at..at + size), prot as u64);
-            self.e.memory.insert(at..at + size, Vma { end: 0, prot, shared: true, file: true });
+            conceal(&(at..at + size), prot);
+            self.e.memory.insert(at..at + size, Vma { shared: true, file: true, ..Vma::anonymous(prot) });
         }
         Outcome::Value(r)
     }
@@ -263,6 +294,9 @@ impl Call<'_> {
     fn shmdt(&mut self) -> Outcome {
         let at = self.args[0];
         let end = self.e.memory.find(at).map(|(_, v)| v.end);
+        if let Some(end) = end {
+            self.e.code_unmapped(at, end);
+        }
         let o = self.pass();
         if let (Outcome::Value(0), Some(end)) = (o, end) {
             self.e.memory.remove(at..end);

@@ -17,7 +17,11 @@ const MLOCKALL: u64 = 151;
 const MINCORE: u64 = 27;
 const SIGNALFD: u64 = 282;
 const SIGNALFD4: u64 = 289;
+const PERSONALITY: u64 = 135;
+const READ_IMPLIES_EXEC: u64 = 0x40_0000;
 const PR_SET_PDEATHSIG: u64 = 1;
+const PR_SET_TSC: u64 = 26;
+const PR_SET_MDWE: u64 = 65;
 const PR_GET_PDEATHSIG: u64 = 2;
 const GETCPU: u64 = 309;
 const SECCOMP: u64 = 317;
@@ -45,6 +49,12 @@ impl Call<'_> {
                     }
                 }
                 Outcome::Value(0)
+            }
+            // Nothing of the guest's may be executable to the kernel.
+            PERSONALITY if self.args[0] as u32 != u32::MAX && self.args[0] & READ_IMPLIES_EXEC != 0 => {
+                let mut args = self.args;
+                args[0] &= !READ_IMPLIES_EXEC;
+                self.pass_with(args)
             }
             // Fault signals are never blocked in the kernel; the others are the kernel's as the guest sees them.
             SIGNALFD | SIGNALFD4 => return None,
@@ -90,8 +100,8 @@ impl Call<'_> {
                 let done = sys::write_u32(self.args[1], 0);
                 Some(Outcome::Value(if done { 0 } else { -err::EFAULT }))
             }
-            // Would move the engine's idea of itself.
-            PR_SET_MM | PR_SET_SYSCALL_USER_DISPATCH => Some(Outcome::Value(-err::EINVAL)),
+            // Would move the engine's idea of itself, or take from it what it runs with.
+            PR_SET_MM | PR_SET_SYSCALL_USER_DISPATCH | PR_SET_TSC | PR_SET_MDWE => Some(Outcome::Value(-err::EINVAL)),
             _ => None,
         }
     }

@@ -157,6 +157,8 @@ impl Call<'_> {
 
     /// Makes the call with other arguments.
     pub fn pass_with(&mut self, args: Args) -> Outcome {
+        // Not only when the kernel has answered EFAULT: it may have taken something from a queue by then.
+        self.open_written(&args);
         let r = if sched().single() {
             self.make(&args)
         } else if self.e.seeded() {
@@ -169,7 +171,8 @@ impl Call<'_> {
         self.finish(r, &args)
     }
 
-    /// A page protected by the engine may have stood in the kernel's way: then once more without.
+    /// A page protected by the engine may still have stood in the kernel's way (it was written while the call waited, and
+    /// translated from again): then once more without.
     pub fn finish(&mut self, r: i64, args: &Args) -> Outcome {
         if r == -err::EINTR && !interrupted(self.t) {
             // One of the engine's own signals came between: nothing the guest should see.
@@ -184,7 +187,7 @@ impl Call<'_> {
     /// The system call itself.
     pub fn make(&mut self, args: &Args) -> i64 {
         // SAFETY: arguments that point into the engine have been refused; the rest is the guest's own business.
-        unsafe { sys::guest(self.nr, args, &raw const self.t.pending) }
+        unsafe { sys::guest(self.nr, args, self.t.pending_word()) }
     }
 
     /// The call, while other threads run.
@@ -209,7 +212,7 @@ impl Call<'_> {
     /// Makes pages writable that the call writes and the engine has protected; says whether there were any.
     fn open_written(&mut self, args: &Args) -> bool {
         let Some(row) = self.row else { return false };
-        if self.e.pages.protected().next().is_none() && self.e.vfork.is_none() {
+        if !self.e.pages.any_protected() && self.e.vfork.is_none() {
             return false;
         }
         let mut any = false;
@@ -263,5 +266,5 @@ pub fn vsyscall(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> bool {
 
 /// Is a signal waiting for this thread?
 pub fn interrupted(t: &Thread) -> bool {
-    t.pending & pending::SIGNAL != 0
+    t.has(pending::SIGNAL)
 }

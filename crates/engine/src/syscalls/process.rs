@@ -21,6 +21,7 @@ const AT_EMPTY_PATH: u64 = 0x1000;
 /// Limits on what `execve` copies.
 const MAX_STRING: usize = 131_072;
 const MAX_STRINGS: usize = 1 << 20;
+const MAX_TOTAL: usize = 6 << 20;
 
 impl Call<'_> {
     pub(super) fn clone(&mut self) -> Outcome {
@@ -42,14 +43,18 @@ impl Call<'_> {
 
     fn fork(&mut self, flags: u64, stack: u64, ptid: u64, ctid: u64, tls: u64) -> Outcome {
         let vfork = flags & CLONE_VFORK != 0;
-        let channel = if vfork { crate::fork::Channel::new() } else { None };
         block_all();
-        // Others run while a vfork parent waits.
-        let wait_outside = vfork && !sched().single();
-        if wait_outside {
-            sched().release(self.t, self.e.clock.now());
+        if self.t.has(pending::SIGNAL) {
+            // It must not be in two processes.
+            return Outcome::Again;
         }
-        let flags = flags & !(CLONE_VM | CLONE_SETTLS);
+        let channel = if vfork { crate::fork::Channel::new() } else { None };
+        // Others run while a vfork parent waits, but none while the process is copied: the child's engine is the copy.
+        let wait_outside = channel.filter(|_| !sched().single());
+        let mut flags = flags & !(CLONE_VM | CLONE_SETTLS);
+        if wait_outside.is_some() {
+            flags &= !CLONE_VFORK;
+        }
         // SAFETY: without CLONE_VM the child is a copy that goes on from here; ids are written where the guest asked.
         let r = unsafe { sys::raw(nr::CLONE, [flags, 0, ptid, ctid, 0, 0]) };
         if r == 0 {
@@ -59,7 +64,9 @@ impl Call<'_> {
             }
             return Outcome::Value(0);
         }
-        if wait_outside {
+        if let Some(channel) = wait_outside.filter(|_| !sys::is_err(r)) {
+            sched().release(self.t, self.e.clock.now());
+            channel.wait(r as u64);
             sched().acquire(self.t);
         }
         if let Some(c) = channel {
@@ -72,18 +79,7 @@ impl Call<'_> {
     fn child_of_fork(&mut self, flags: u64, stack: u64, ctid: u64, channel: Option<crate::fork::Channel>) {
         // SAFETY: asks for our ids.
         let (pid, tid) = unsafe { (sys::raw3(nr::GETPID, 0, 0, 0) as u32, sys::raw3(nr::GETTID, 0, 0, 0) as u32) };
-        // The baton may have been with a thread that does not exist here; the gate's contents are ours again.
-        let mine = self.t.saved;
-        let held = sched().holds(self.t);
         sched().begin(self.t);
-        if !held {
-            self.g.gpr = mine.gpr;
-            self.g.rflags = mine.rflags;
-            self.g.pc = mine.pc;
-            self.g.xmm = mine.xmm;
-            self.g.guest_gs = mine.guest_gs;
-            self.g.hidden_flags = mine.hidden_flags;
-        }
         self.e.pid = pid;
         self.t.tid = tid;
         self.t.clear_tid = if flags & CLONE_CHILD_CLEARTID != 0 { ctid } else { 0 };
@@ -91,7 +87,8 @@ impl Call<'_> {
         self.e.free_regions = (0..self.e.thread_regions).filter(|i| *i != self.t.index).collect();
         for i in self.e.free_regions.clone() {
             // SAFETY: regions exist; their tasks do not, in this process.
-            unsafe { Thread::by_index(i) }.task = 0;
+            let gone = unsafe { Thread::by_index(i) };
+            (gone.task, gone.tid) = (0, 0);
         }
         self.e.reset_totals();
         self.e.leave_parents_trace();
@@ -116,8 +113,12 @@ impl Call<'_> {
         if sched().single() {
             return self.exit_process(self.args[0]);
         }
-        futex::thread_ends(self.e, self.t);
         block_all();
+        if self.t.has(pending::SIGNAL) {
+            // It must not go with the thread.
+            return Outcome::Again;
+        }
+        futex::thread_ends(self.e, self.t);
         let tick = self.e.clock.now();
         sched().retire(self.t, tick);
         loop {
@@ -202,7 +203,7 @@ impl Call<'_> {
         // A signal that came so far would be lost with this image, and one that came from here on would be taken by its
         // handler: so the first is dealt with before, and the others wait in the kernel until the new image is ready.
         block_all();
-        if self.t.pending & pending::SIGNAL != 0 {
+        if self.t.has(pending::SIGNAL) {
             // SAFETY: our own descriptor.
             unsafe { sys::raw3(nr::CLOSE, config_fd as u64, 0, 0) };
             return Outcome::Again;
@@ -280,7 +281,7 @@ pub fn read_string(at: u64) -> Option<Vec<u8>> {
 
 /// A null-terminated array of strings; errors are errno values.
 fn read_strings(at: u64) -> Result<Vec<Vec<u8>>, i64> {
-    let mut out = Vec::new();
+    let (mut out, mut total) = (Vec::new(), 0);
     if at == 0 {
         return Ok(out);
     }
@@ -289,7 +290,12 @@ fn read_strings(at: u64) -> Result<Vec<Vec<u8>>, i64> {
         if p == 0 {
             return Ok(out);
         }
-        out.push(read_string(p).ok_or(err::EFAULT)?);
+        let string = read_string(p).ok_or(err::EFAULT)?;
+        total += string.len() + 1;
+        if total > MAX_TOTAL {
+            return Err(err::E2BIG);
+        }
+        out.push(string);
     }
     Err(err::E2BIG)
 }

@@ -11,8 +11,11 @@ use super::table::{Args, Blocking};
 use super::{Call, Outcome, interrupted, is_regular};
 use crate::sys::{self, err, nr};
 use crate::threads::{Woken, sched};
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 
+const CONNECT: u64 = 42;
+const O_NONBLOCK: i64 = 0o4000;
 const POLLIN: u32 = 1;
 const POLLOUT: u32 = 4;
 /// Real time that passes while everybody waits for the world outside.
@@ -55,6 +58,10 @@ impl Call<'_> {
                 return self.restart_if_allowed();
             }
             if deadline.is_some_and(|d| self.e.clock.virtual_ns() >= d) {
+                // Nothing is ready: that is what the kernel would have left in the sets.
+                for (at, set) in self.fd_sets(args) {
+                    sys::write_guest(at, &alloc::vec![0; set.len()]);
+                }
                 return Outcome::Value(0);
             }
             self.let_others_run(deadline, true);
@@ -82,28 +89,67 @@ impl Call<'_> {
             nr::WAIT4 => a[2] |= 1,
             _ => return self.attempt_on_fd(args),
         }
+        let sets = self.fd_sets(args);
         match self.make(&a) {
             0 if args[if self.nr == nr::POLL { 2 } else { 3 }] as i32 == 0
                 && matches!(self.nr, nr::POLL | nr::EPOLL_WAIT) =>
             {
                 Attempt::Result(0)
             }
-            0 => Attempt::WouldWait,
+            0 => {
+                // The kernel has emptied the sets that are to be waited for.
+                for (at, set) in sets {
+                    sys::write_guest(at, &set);
+                }
+                Attempt::WouldWait
+            }
             r => Attempt::Result(r),
         }
+    }
+
+    /// The sets of descriptors of `select`, with their addresses.
+    fn fd_sets(&self, args: &Args) -> Vec<(u64, Vec<u8>)> {
+        if !matches!(self.nr, nr::SELECT | nr::PSELECT6) {
+            return Vec::new();
+        }
+        let bytes = (args[0] as u32 as usize).min(1 << 20).div_ceil(64) * 8;
+        let given = args[1..4].iter().copied().filter(|at| *at != 0);
+        given
+            .map(|at| {
+                let mut set = alloc::vec![0; bytes];
+                let n = sys::read_guest(at, &mut set);
+                set.truncate(n);
+                (at, set)
+            })
+            .collect()
     }
 
     fn attempt_on_fd(&mut self, args: &Args) -> Attempt {
         let Some(Blocking::OnFd(arg)) = self.row.map(|r| r.blocking(args)) else { return Attempt::Unknown };
         let fd = args[arg as usize];
-        if is_regular(fd) {
+        // SAFETY: asks for the flags of a descriptor (F_GETFL, 3).
+        let flags = unsafe { sys::raw3(nr::FCNTL, fd, 3, 0) };
+        // What does not wait of itself is made; a connection is made by the kernel, whoever accepts it.
+        if is_regular(fd) || flags & O_NONBLOCK != 0 || self.says_dont_wait(args) || self.nr == CONNECT {
             return Attempt::Result(self.make(args));
         }
-        let writes = matches!(self.nr, nr::WRITE | 18 | 20 | 40 | 44 | 46 | 296 | 307 | 328);
+        let writes = matches!(self.nr, nr::WRITE | 18 | 20 | 40 | 44 | 46 | 242 | 278 | 296 | 307 | 328);
         let mut poll = [fd as u32, if writes { POLLOUT } else { POLLIN }];
         // SAFETY: struct pollfd { fd, events, revents }: the kernel writes its last two bytes.
         let r = unsafe { sys::raw3(nr::POLL, poll.as_mut_ptr() as u64, 1, 0) };
         if r == 0 { Attempt::WouldWait } else { Attempt::Result(self.make(args)) }
+    }
+
+    /// Is the call told not to wait by its own flags?
+    fn says_dont_wait(&self, args: &Args) -> bool {
+        const MSG_DONTWAIT: u64 = 0x40;
+        // sendto, recvfrom, sendmmsg, recvmmsg; sendmsg, recvmsg.
+        let flags = match self.nr {
+            44 | 45 | 299 | 307 => args[3],
+            46 | 47 => args[2],
+            _ => 0,
+        };
+        flags & MSG_DONTWAIT != 0
     }
 
     /// Gives the others a turn. When nobody can do anything, time passes.

@@ -112,6 +112,6 @@ extern "C" fn begin() -> ! {
     sched().wait_for_turn(t);
     apply_mask(t);
     // SAFETY: the baton is held.
-    unsafe { gate::gate() }.pending = t.pending;
+    t.show_pending(unsafe { gate::gate() });
     crate::run::run(t)
 }

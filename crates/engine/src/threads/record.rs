@@ -4,7 +4,9 @@
 //! signal handlers alike. Regions are mapped once and reused. The record is outside the protected part of the engine:
 //! handlers of threads that do not hold the baton write to their own.
 
+use crate::gate::Gate;
 use crate::sys;
+use core::sync::atomic::{AtomicU32, Ordering::*, compiler_fence};
 use model::layout::THREADS;
 
 /// Size and alignment of a region.
@@ -48,9 +50,10 @@ pub struct Thread {
     pub tid: u32,
     /// Registers while the thread does not hold the baton.
     pub saved: SavedContext,
-    /// What must be looked at before the guest goes on ([`pending`]). Read by the gate and the guest-call code.
-    pub pending: u32,
-    /// A futex word: 1 = go.
+    /// What must be looked at before the guest goes on ([`pending`]). This thread's handler may add to it at any moment,
+    /// and the guest-call code reads it.
+    pending: AtomicU32,
+    /// A futex word: 0 = sleep, 2 = queued for the baton, 1 = go.
     pub wake: u32,
     pub wait: Wait,
     pub info: SigInfo,
@@ -159,6 +162,42 @@ impl Thread {
         t.restore_mask = None;
         t.held = None;
         Ok(t)
+    }
+
+    /// Is any of `bits` ([`pending`]) set?
+    pub fn has(&self, bits: u32) -> bool {
+        self.pending.load(Relaxed) & bits != 0
+    }
+
+    pub fn has_any(&self) -> bool {
+        self.has(u32::MAX)
+    }
+
+    pub fn raise(&self, bits: u32) {
+        self.pending.fetch_or(bits, Relaxed);
+    }
+
+    pub fn settle(&self, bits: u32) {
+        self.pending.fetch_and(!bits, Relaxed);
+    }
+
+    /// The word itself, for code that cannot call.
+    pub fn pending_word(&self) -> *const u32 {
+        self.pending.as_ptr()
+    }
+
+    /// Tells the gate what is pending. The handler, which does the same, may run between reading and writing.
+    pub fn show_pending(&self, g: &mut Gate) {
+        let shown = &raw mut g.pending;
+        loop {
+            let now = self.pending.load(SeqCst);
+            // SAFETY: a word of the gate, which a handler on this thread may write too.
+            unsafe { shown.write_volatile(now) };
+            compiler_fence(SeqCst);
+            if self.pending.load(SeqCst) == now {
+                return;
+            }
+        }
     }
 
     /// Top of the engine stack.

@@ -20,6 +20,12 @@ const CHOICE: u64 = 3;
 /// The signal used for that: unused by Linux itself and by programs we know.
 pub const PREEMPT_SIGNAL: u32 = 16;
 
+/// Values of `Thread::wake` besides 0.
+const GO: u32 = 1;
+const QUEUED: u32 = 2;
+/// How long a thread waits for a turn that ticks will end, before it looks whether they still do.
+const LONG_NS: u64 = 1_000_000_000;
+
 const FUTEX_WAIT: u64 = 0x80;
 const FUTEX_WAKE: u64 = 0x81;
 
@@ -84,12 +90,12 @@ fn futex(word: &AtomicU32, op: u64, value: u32, timeout_ns: Option<u64>) -> i64 
 /// Waits for the thread's own word; a signal ends the wait even if its handler asks for interrupted calls to go on.
 fn interruptible_wait(t: &mut Thread, timeout_ns: Option<u64>) -> i64 {
     // Nobody needs to preempt a thread that sleeps.
-    t.pending &= !pending::PREEMPT;
+    t.settle(pending::PREEMPT);
     let ts = timeout_ns.map(|n| [n / 1_000_000_000, n % 1_000_000_000]);
     let ptr = ts.as_ref().map_or(0, |t| t.as_ptr() as u64);
     let args = [&raw const t.wake as u64, FUTEX_WAIT, 0, ptr, 0, 0];
     // SAFETY: word, timeout and pending flag outlive the call.
-    unsafe { sys::guest(nr::FUTEX, &args, &raw const t.pending) }
+    unsafe { sys::guest(nr::FUTEX, &args, t.pending_word()) }
 }
 
 fn thread(link: u32) -> Option<&'static mut Thread> {
@@ -288,21 +294,22 @@ impl Sched {
         self.wait_for_turn(t);
     }
 
-    /// From now on turns are bounded by ticks, or not. Who waits among the first `regions` threads must know.
-    pub fn set_ticking(&self, ticking: bool, regions: u32) {
+    /// From now on turns are bounded by ticks, or not. Who waits notices within [`LONG_NS`].
+    pub fn set_ticking(&self, ticking: bool) {
         self.ticking.store(ticking as u32, Relaxed);
-        for n in 0..regions {
-            // SAFETY: regions below the count exist.
-            futex(wake_word(unsafe { Thread::by_index(n) }), FUTEX_WAKE, 1, None);
-        }
     }
 
     /// In the run queue: sleeps until the baton comes.
     pub fn wait_for_turn(&self, t: &mut Thread) {
-        while wake_word(t).load(Acquire) == 0 {
-            let patience = (self.ticking.load(Relaxed) == 0).then_some(PATIENCE_NS);
-            let r = futex(wake_word(t), FUTEX_WAIT, 0, patience);
-            if r == -sys::err::ETIMEDOUT {
+        loop {
+            let now = wake_word(t).load(Acquire);
+            if now == GO {
+                break;
+            }
+            let ticking = self.ticking.load(Relaxed) != 0;
+            let patience = if ticking { LONG_NS } else { PATIENCE_NS };
+            let r = futex(wake_word(t), FUTEX_WAIT, now, Some(patience));
+            if r == -sys::err::ETIMEDOUT && !ticking {
                 self.ask_holder();
             }
         }
@@ -336,14 +343,14 @@ impl Sched {
             let left = end.map(|e| e.saturating_sub(sys::monotonic_ns()));
             let r = if left == Some(0) {
                 -sys::err::ETIMEDOUT
-            } else if t.pending & pending::SIGNAL != 0 {
+            } else if t.has(pending::SIGNAL) {
                 -sys::err::EINTR
             } else {
                 interruptible_wait(t, left)
             };
             if r == -sys::err::ETIMEDOUT {
                 outcome = Woken::TimedOut;
-            } else if t.pending & pending::SIGNAL != 0 {
+            } else if t.has(pending::SIGNAL) {
                 outcome = Woken::BySignal;
             } else {
                 // SAFETY: a waker changes this word of our record under the lock.
@@ -386,6 +393,8 @@ impl Sched {
                     t.wait = Wait::Running;
                     push(&self.run_head, &self.run_tail, t);
                     woken += 1;
+                    // The word changes, so that it cannot go to sleep again without noticing.
+                    wake_word(t).store(QUEUED, Release);
                     if self.ticking.load(Relaxed) == 0 {
                         // It must know that it may ask for the baton now.
                         futex(wake_word(t), FUTEX_WAKE, 1, None);
@@ -451,15 +460,5 @@ fn load(t: &mut Thread) {
     g.guest_gs = t.saved.guest_gs;
     g.hidden_flags = t.saved.hidden_flags;
     g.xmm = t.saved.xmm;
-    // A handler may run between reading and writing: look again.
-    loop {
-        // SAFETY: a word of this thread's record, which its handler may change at any time.
-        let now = unsafe { core::ptr::read_volatile(&raw const t.pending) };
-        // SAFETY: the gate's word, likewise.
-        unsafe { core::ptr::write_volatile(&raw mut g.pending, now) };
-        // SAFETY: as above.
-        if unsafe { core::ptr::read_volatile(&raw const t.pending) } == now {
-            break;
-        }
-    }
+    t.show_pending(g);
 }

@@ -2,7 +2,7 @@
 
 use super::Request;
 use alloc::vec::Vec;
-use iced_x86::{Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
+use iced_x86::{Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use isa::{Isa, Summary};
 use model::Mode;
 
@@ -130,6 +130,9 @@ fn special(i: &Instruction, virtual_time: bool) -> Option<Special> {
             Special::Unsupported
         }
         Mnemonic::Jmp | Mnemonic::Call if is_far(i) => Special::Unsupported,
+        // GS is the engine's: its base would be lost.
+        Mnemonic::Mov | Mnemonic::Pop if i.op0_register() == Register::GS => Special::Unsupported,
+        Mnemonic::Lgs => Special::Unsupported,
         _ => return None,
     })
 }
