@@ -15,7 +15,7 @@ const STYLES: Styles =
 
 /// Finds the root cause of a failing native program.
 #[derive(Parser, Debug)]
-#[command(name = "clew", version, about = "Finds the root cause of a failing native program", styles = STYLES, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "clew", version, about = "Runs native programs under an engine that can watch and alter them: the ground for finding root causes", styles = STYLES, subcommand_required = true, arg_required_else_help = true)]
 #[command(
     disable_help_subcommand = true,
     after_help = "Examples:
@@ -81,7 +81,7 @@ pub struct Run {
 
 /// Say what works on this machine.
 ///
-/// Each line is ok, degraded (works, but less well), missing (does not work) or info, with what to do. Exit status: 0 if
+/// Each line is ok, degraded (works, but less well) or missing (does not work), with what to do. Exit status: 0 if
 /// programs can be run, 1 if not.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:

@@ -9,7 +9,7 @@
 //! An invalidated block stays where it is; its first bytes become a jump to a hub that leads to its successor.
 
 use crate::address_map::AddressMap;
-use crate::direct::{DETOUR_CODE, DETOUR_LEN, DETOUR_PAGES, Direct};
+use crate::direct::{DETOUR_CODE, DETOUR_LEN, Direct};
 use crate::gate::{self, at, exit};
 use crate::sys::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
 use crate::translate::asm::{Asm, R11, RCX};
@@ -17,7 +17,7 @@ use crate::translate::terminator::{self, CHECK_NEXT, DIRECT_ENTRY};
 use crate::translate::{Common, Event, EventKind, ExitKind, RelocKind, SpillSlot, Translation};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use model::layout::CACHE;
+use model::layout::{CACHE, DETOUR_PAGES};
 
 /// How far each part of the cache is mapped. Nothing is mapped ahead of need, so that a wild access of the guest to the
 /// rest faults as it does natively. Kept outside the cache's own record because the vault asks too.
@@ -29,7 +29,8 @@ pub fn mapped() -> [(u64, u64); 4] {
     core::array::from_fn(|part| (PARTS[part], MAPPED[part].load(Relaxed)))
 }
 
-/// Not at the start: entries of direct lookup must not have zeros in their second and third bytes.
+/// Not at the start: an entry of direct lookup with zeros in its second and third bytes would leave its neighbours with
+/// parts that are addresses. (They are not mapped, so that costs a fault; the few blocks at such places are no matter.)
 const COMMON: u64 = CACHE.start + 0x1_0100;
 const BLOCKS: u64 = COMMON + 256;
 const STUBS: u64 = CACHE.start + (160 << 20);
@@ -97,6 +98,8 @@ pub struct Place {
     pub counted: bool,
     /// The address is that of the jump through the table of direct lookup.
     pub lookup: bool,
+    /// The block's probe has been counted down.
+    pub behind_probe: bool,
 }
 
 /// The cache of one process.
@@ -457,6 +460,7 @@ impl Cache {
             spilled: [None; 5],
             counted: false,
             lookup: false,
+            behind_probe: offset >= b.after_probe && b.after_probe != b.body,
         };
         let mut next_pc = b.pc;
         let mut started = 0;

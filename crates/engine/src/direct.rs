@@ -1,7 +1,7 @@
 //! Direct lookup: indirect branches that find the translation of their target with one load and no comparison.
 //!
-//! Beside the code of the window (and of programs that are not position-independent) lies one byte of table for each byte
-//! of code. An indirect branch jumps through the eight bytes that stand for its target:
+//! For the code near the cache, and for that of programs that are not position-independent, there is one byte of table for
+//! each byte of code. An indirect branch jumps through the eight bytes that stand for its target:
 //!
 //! ```text
 //! mov gs:[saved], rcx; mov rcx, target; jmp [rcx - TARGETS_BELOW]        (low code: jmp gs:[rcx + LOW_TARGETS])
@@ -22,7 +22,7 @@
 use crate::address_map::AddressMap;
 use crate::sys::{self, PROT_READ, PROT_WRITE, nr};
 use alloc::vec::Vec;
-use model::layout::{CACHE, ENGINE, GATE, LOW, LOW_TARGETS, TARGETS_BELOW, WINDOW};
+use model::layout::{DETOUR_PAGES, GATE, LOW, LOW_TARGETS, NEAR_CODE, TARGETS_BELOW};
 
 /// The table is mapped and protected in pieces of this size.
 const PIECE: u64 = 64 << 10;
@@ -36,8 +36,8 @@ const MAX_USELESS: u32 = 4096;
 /// How an indirect branch looks up its target.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lookup {
-    /// Through the table of the window.
-    Window,
+    /// Through the table of code near the cache.
+    Near,
     /// Through the table of low code.
     Low,
     /// Through the hash table, with a check at the target.
@@ -47,8 +47,8 @@ pub enum Lookup {
 impl Lookup {
     /// How branches to `target` are looked up; what lies near each other calls each other most.
     pub fn of(target: u64) -> Lookup {
-        if (WINDOW.start..WINDOW.end - ENTRY).contains(&target) {
-            Lookup::Window
+        if (NEAR_CODE.start..NEAR_CODE.end - ENTRY).contains(&target) {
+            Lookup::Near
         } else if (LOW.start + ENTRY..LOW.end - ENTRY).contains(&target) {
             Lookup::Low
         } else {
@@ -59,16 +59,13 @@ impl Lookup {
     /// Where the entry of `target` lies.
     fn entry(self, target: u64) -> Option<u64> {
         match self {
-            Lookup::Window => Some(target - TARGETS_BELOW),
+            Lookup::Near => Some(target - TARGETS_BELOW),
             Lookup::Low => Some(GATE + LOW_TARGETS + target),
             Lookup::Checked => None,
         }
     }
 }
 
-/// Page of detours for entries that are left with 1 or 2 bytes, with 3, with 4, and with 5.
-pub const DETOUR_PAGES: [u64; 4] =
-    [CACHE.start + 0x0f01_0000, CACHE.start + 0x0f00_0000, ENGINE.start + 0x30_0000_5000, ENGINE.start + 0x55_5000];
 /// Where on its page each detour begins; what comes before may be entered anywhere.
 pub const DETOUR_CODE: [&[u64]; 4] = [&[0], &[0x57], &[0x556, 0x631], &[0x570]];
 
@@ -239,6 +236,7 @@ fn write(at: u64, bytes: &[u8]) {
 mod tests {
     use super::*;
     use alloc::collections::BTreeMap;
+    use model::layout::{CACHE, ENGINE};
 
     /// The algorithm of [`Direct`] on a table that is a map of bytes.
     fn entries(targets: &[u64]) -> (Direct, BTreeMap<u64, u8>) {
@@ -260,7 +258,8 @@ mod tests {
     }
 
     fn code(n: usize) -> u64 {
-        CACHE.start + 0x12_3456 + n as u64 * 0x1_0101
+        // The last one has a zero in its lowest byte.
+        CACHE.start + [0x12_3456, 0x01_0101, 0x7f_fe01, 0x20_0100][n]
     }
 
     fn read(bytes: &BTreeMap<u64, u8>, at: u64) -> u64 {

@@ -1,11 +1,11 @@
 //! The gate between engine and guest: one context page behind GS, and the code that passes through it.
 //!
 //! Only one guest thread runs at a time, so there is one gate per process; a thread that stops running has its registers
-//! copied into its own record. Behind the context page lies the lookup table for indirect branches, reached with the same
-//! segment. FS is the guest's own at all times: the engine has no TLS.
+//! copied into its own record. Behind the context page lie the hash table of checked lookup and the counters of probes, reached with
+//! the same segment. FS is the guest's own at all times: the engine has no TLS.
 //!
-//! The engine is built for baseline x86-64 and touches no floating point, so the gate saves the sixteen XMM registers'
-//! low halves and leaves upper halves, masks, x87 and MXCSR where they are, in the CPU.
+//! The engine is built for baseline x86-64 and touches no floating point, so the gate saves the sixteen XMM registers
+//! and leaves the upper halves of YMM and ZMM, masks, x87 and MXCSR where they are, in the CPU.
 
 use core::arch::{asm, global_asm};
 use core::mem::offset_of;

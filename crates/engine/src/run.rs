@@ -52,10 +52,12 @@ pub fn run(t: &mut Thread) -> ! {
             via = Via::Engine;
             continue;
         };
-        g.target = match via {
-            Via::Probed => e.cache.after_probe(block),
-            _ => e.cache.body(block),
-        };
+        // A probe counts once for each execution, however often the instruction is entered for it.
+        let counted = via == Via::Probed || t.probed == Some(g.pc);
+        g.target = if counted { e.cache.after_probe(block) } else { e.cache.body(block) };
+        if counted {
+            t.probed = Some(g.pc);
+        }
         if e.cache.blocks[block as usize].linkable {
             match via {
                 Via::Link(site) if site != 0 => e.cache.link(site, block),
@@ -73,6 +75,10 @@ pub fn run(t: &mut Thread) -> ! {
         }
         // SAFETY: the target is the entry of a valid translation of the gate's pc.
         unsafe { gate::enter() };
+        let abandoned = g.exit == exit::STOPPED && e.stopped.is_none();
+        if counted && !abandoned {
+            t.probed = None;
+        }
         via = leave(e, t, g);
     }
 }
@@ -88,7 +94,7 @@ fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
             return Via::Engine;
         }
         exit::STOPPED => {
-            account_stop(e);
+            account_stop(e, t);
             if e.ticks() && g.budget == 0 {
                 // Stopped by a fault between the last tick of the turn and the branch that it belongs to.
                 turn_over(e, t);
@@ -126,8 +132,12 @@ fn turn_over(e: &mut Engine, t: &mut Thread) {
 }
 
 /// A handler stopped the guest inside a block: counters and trace are put right.
-fn account_stop(e: &mut Engine) {
+fn account_stop(e: &mut Engine, t: &mut Thread) {
     if let Some(place) = *e.stopped {
+        let at_fault = t.has(pending::SIGNAL) && t.synchronous;
+        if place.behind_probe && place.instruction == 0 && !at_fault {
+            t.probed = Some(place.pc);
+        }
         if e.mode == Mode::Count {
             let n = e.cache.blocks[place.block as usize].instructions as i64;
             e.count_correction += place.instruction as i64 - if place.counted { n } else { 0 };

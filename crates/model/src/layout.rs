@@ -2,8 +2,8 @@
 //!
 //! The addresses follow three rules.
 //! The low 4 GiB hold nothing of ours, so that a truncated pointer faults under Clew as it does natively.
-//! Program, libraries and code cache lie within 2 GiB of each other, so that a RIP-relative operand keeps its form when
-//! its instruction is copied into the cache.
+//! Program and libraries lie within 2 GiB of the code cache, so that a RIP-relative operand keeps its form when its
+//! instruction is copied into the cache.
 //! Everything lies where the sanitizers' fixed shadow layouts allow application memory (ASan high memory, TSan's
 //! `0x5500_0000_0000..0x5680_0000_0000`, MSan's second application range).
 
@@ -13,17 +13,17 @@ pub const PIE_BASE: u64 = 0x5555_5555_4000;
 pub const NEAR_LOW: core::ops::Range<u64> = 0x5554_f800_0000..0x5555_5500_0000;
 /// Code cache: translated blocks.
 pub const CACHE: core::ops::Range<u64> = 0x5555_6000_0000..0x5555_7000_0000;
-/// Code whose indirect branches find their targets through [`TARGETS`].
-pub const WINDOW: core::ops::Range<u64> = 0x5554_f800_0000..0x5555_7800_0000;
-/// For each byte of the window the translation that an indirect branch to it enters: [`TARGETS_BELOW`] below the window,
-/// so that a branch reaches it with its target as the only register.
+/// Code near the cache, whose indirect branches find their targets through [`TARGETS`].
+pub const NEAR_CODE: core::ops::Range<u64> = 0x5554_f800_0000..0x5555_7800_0000;
+/// For each byte of that code the translation that an indirect branch to it enters: [`TARGETS_BELOW`] below the code, so
+/// that a branch reaches it with its target as the only register.
 pub const TARGETS: core::ops::Range<u64> = 0x5554_7800_0000..0x5554_f800_0000;
 pub const TARGETS_BELOW: u64 = 0x8000_0000;
 /// Second choice for near mappings.
 pub const NEAR_HIGH: core::ops::Range<u64> = 0x5555_7000_0000..0x5555_d800_0000;
 /// The program break starts here (for a PIE; after the image otherwise) and may grow to the end.
 pub const BRK: core::ops::Range<u64> = 0x5555_e000_0000..0x55f0_0000_0000;
-/// Everything of the engine except the code cache: image, heap, gate, stacks, tables, trace buffers.
+/// Everything of the engine except the code cache and [`TARGETS`]: image, heap, gate, stacks, tables, trace buffers.
 pub const ENGINE: core::ops::Range<u64> = 0x5600_0000_0000..0x5640_0000_0000;
 /// Link address of the engine program.
 pub const ENGINE_IMAGE: u64 = ENGINE.start;
@@ -37,7 +37,7 @@ pub const COUNTERS: core::ops::Range<u64> = GATE + 0x0100_0000..GATE + 0x0900_00
 pub const TAKEN: u64 = 0x0400_0000;
 /// Programs that are not position-independent lie here.
 pub const LOW: core::ops::Range<u64> = 0..0x4000_0000;
-/// Distance of the targets of low code from the gate: what [`TARGETS`] is to the window.
+/// Distance of the targets of low code from the gate: what [`TARGETS`] is to near code.
 pub const LOW_TARGETS: u64 = 0x1000_0000;
 /// One region per guest thread: thread record, signal stack, engine stack.
 pub const THREADS: core::ops::Range<u64> = 0x5624_0000_0000..0x5627_f000_0000;
@@ -45,6 +45,12 @@ pub const THREADS: core::ops::Range<u64> = 0x5624_0000_0000..0x5627_f000_0000;
 pub const SHARED: u64 = 0x5627_ffff_0000;
 /// Trace buffers.
 pub const RING: core::ops::Range<u64> = 0x5628_0000_0000..0x5629_0000_0000;
+/// Pages of detours of direct lookup, for entries that are left with 1 or 2 bytes, with 3, with 4, and with 5: their
+/// addresses must begin with the bytes that such entries are left with.
+pub const DETOUR_PAGES: [u64; 4] =
+    [CACHE.start + 0x0f01_0000, CACHE.start + 0x0f00_0000, ENGINE.start + 0x30_0000_5000, ENGINE.start + 0x55_5000];
+/// What the engine's image may take: the lowest page of detours comes behind it.
+pub const ENGINE_IMAGE_MAX: u64 = 0x50_0000;
 /// Mappings without a place of their own go here, top down, as natively.
 pub const MMAP: core::ops::Range<u64> = 0x7f00_0000_0000..0x7fff_f000_0000;
 /// End of the initial stack.
@@ -52,6 +58,15 @@ pub const STACK_TOP: u64 = 0x7fff_ffff_f000;
 /// Largest initial stack that is mapped.
 pub const STACK_MAX: u64 = 0x0fe0_0000;
 pub const PAGE: u64 = 4096;
+
+const _: () = {
+    assert!(TARGETS.start == NEAR_CODE.start - TARGETS_BELOW && TARGETS.end == NEAR_CODE.end - TARGETS_BELOW);
+    assert!(TARGETS.end <= NEAR_LOW.start && NEAR_LOW.end <= PIE_BASE && PIE_BASE < CACHE.start);
+    assert!(CACHE.end <= NEAR_HIGH.start && NEAR_HIGH.end <= BRK.start && BRK.end <= ENGINE.start);
+    assert!(COUNTERS.end <= GATE + LOW_TARGETS && GATE + LOW_TARGETS + LOW.end <= THREADS.start);
+    assert!(ENGINE_IMAGE + ENGINE_IMAGE_MAX <= DETOUR_PAGES[3] && DETOUR_PAGES[3] < ENGINE_HEAP.start);
+    assert!(THREADS.end <= SHARED && SHARED < RING.start && RING.end <= DETOUR_PAGES[2] && ENGINE.end <= MMAP.start);
+};
 
 /// Is any byte of `[start, start + len)` the engine's?
 pub fn touches_engine(start: u64, len: u64) -> bool {

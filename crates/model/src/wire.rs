@@ -127,7 +127,7 @@ pub struct Stats {
     pub switches: u64,
     pub flushes: u64,
     pub invalidated: u64,
-    /// Guest control transfers; 0 in mode none.
+    /// Guest control transfers that count as ticks; 0 unless they are counted (mode tick, or a seed).
     pub ticks: u64,
     /// Guest instructions executed; 0 unless mode is count.
     pub instructions: u64,

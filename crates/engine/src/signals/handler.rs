@@ -7,6 +7,11 @@
 //! | code cache, jump of direct lookup | its target is not there | single steps, as below |
 //! | code cache, elsewhere | guest fault with exact state | single steps to the next boundary, then as above |
 //! | nowhere: no code is there | direct lookup read no entry | – |
+//! | code cache, store to a trace buffer's guard | the next buffer | – |
+//! | code cache, store to a page with translations | the engine drops them and the store is made again | – |
+//! | code cache, store to a page of a vfork child | the page is kept as it was, the store goes on | – |
+//! | engine, store to the closed vault or to such a page | opened, the store goes on | – |
+//! | common code of the cache | engine fault | single steps, as below |
 //! | gate, entering | engine fault | entry is abandoned |
 //! | guest call, not yet made | engine fault | the call answers RESTART |
 //! | rest of the engine | engine fault | held |
@@ -223,7 +228,8 @@ fn on_fault(t: &mut Thread, signal: u32, info: &SigInfo, uc: &mut UContext) {
     let in_copy = sys::copy_fault_target(uc.rip);
     if !Cache::contains(uc.rip) {
         if signal == SIGSEGV && is_stray_fetch(uc) && sched().holds(t) {
-            // SAFETY: only emitted code jumps to where nothing is.
+            // SAFETY: guest code was interrupted, because only emitted code jumps to where nothing is (an engine that
+            // jumped through a bad pointer would be taken for it).
             return lookup_missed(unsafe { engine() }, t, uc, None);
         }
         if memory && uc.error & 2 != 0 && crate::vault::open(address) {

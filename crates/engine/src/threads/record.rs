@@ -91,6 +91,8 @@ pub struct Thread {
     /// Deadline of a timed wait in (virtual or real) nanoseconds; 0 = none.
     pub deadline: u64,
     pub fs: u64,
+    /// An instruction whose probe has been counted down, or has been dealt with, but which has not been executed since.
+    pub probed: Option<u64>,
     /// Page of a write to translated code that must be retried by itself.
     pub written_page: u64,
 }
@@ -161,6 +163,7 @@ impl Thread {
         t.alt_stack.flags = SS_DISABLE;
         t.restore_mask = None;
         t.held = None;
+        t.probed = None;
         Ok(t)
     }
 

@@ -191,7 +191,7 @@ fn operand(t: &mut Translation, e: &mut Emitter, i: &Instruction, to: u8) {
 /// Goes to the block whose address is in rcx.
 fn direct_lookup(t: &mut Translation, lookup: Lookup) {
     t.event(EventKind::Lookup, 0);
-    if lookup == Lookup::Window {
+    if lookup == Lookup::Near {
         t.asm.put(&[0xff, 0xa1]); // jmp [rcx - below]
         t.asm.put32((TARGETS_BELOW as u32).wrapping_neg());
     } else {
