@@ -139,6 +139,11 @@ impl Elf {
             .map(|s| s.image..s.image.saturating_add(s.memory_size))
     }
 
+    /// Is the address inside of anything that is loaded?
+    pub fn contains(&self, at: ImageOffset) -> bool {
+        self.segments.iter().any(|s| at.0.checked_sub(s.image).is_some_and(|d| d < s.memory_size))
+    }
+
     pub fn section(&self, name: &str) -> Option<&Section> {
         self.sections.iter().find(|s| self.is_named(s, name))
     }

@@ -21,7 +21,7 @@ use crate::elf::Elf;
 use functions::{Functions, LazyName, Name};
 use gimli::{Dwarf, DwarfSections, SectionId, UnitRef};
 use lines::Lines;
-use meter::{Meter, Metered};
+pub(crate) use meter::{Meter, Metered};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -5,6 +5,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
+pub mod gdb;
+
 use image::{Bias, FileOffset, Image, ImageOffset};
 use model::GuestAddr;
 use std::path::{Path, PathBuf};
