@@ -52,6 +52,8 @@ pub(crate) trait Machine {
 pub(crate) enum Missing {
     /// The program does not keep the value here.
     OptimizedOut,
+    /// A pointer to something that has a value but no place.
+    Synthetic,
     /// The memory at this address cannot be read.
     Memory(GuestAddr),
     /// The expression uses what is not supported; says what.

@@ -207,6 +207,11 @@ impl Image {
         found.map(|s| Function { name: demangle(&s.name), start: s.start, size: s.size }).collect()
     }
 
+    /// Size and alignment of the block of thread-local variables.
+    pub(crate) fn thread_local_block(&self) -> Option<(u64, u64)> {
+        self.elf.thread_local
+    }
+
     pub(crate) fn cfi(&self) -> &Cfi {
         self.frames.get_or_init(|| Cfi::load(&self.elf, self.separate()))
     }
@@ -219,7 +224,7 @@ impl Image {
         self.separate.get_or_init(find).as_ref()
     }
 
-    fn debug(&self) -> Option<&DebugInfo> {
+    pub(crate) fn debug(&self) -> Option<&DebugInfo> {
         let load = || {
             let home = if self.elf.has_contents(".debug_info") { &self.elf } else { self.separate()? };
             DebugInfo::load(home, self.search.shared_file(home).as_ref())

@@ -30,6 +30,7 @@ mod source;
 mod symbols;
 mod text;
 mod unwind;
+mod variables;
 
 pub use address::{Bias, FileOffset, ImageOffset, Position};
 pub use demangle::demangle;
@@ -42,3 +43,4 @@ pub use process::{LoadedImage, LoadedImages, MappedFile, Register, Registers, St
 pub use separate::Search;
 pub use symbols::{Symbol, SymbolKind, Symbols};
 pub use unwind::{Backtrace, End, Origin, StackFrame, backtrace};
+pub use variables::{Inspector, Role, Variable};

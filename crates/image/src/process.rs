@@ -70,22 +70,41 @@ impl Register {
 
 /// The general registers and the instruction pointer of one frame, as far as they are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Registers([Option<u64>; NAMES.len()]);
+pub struct Registers {
+    values: [Option<u64>; NAMES.len()],
+    /// One bit for each register that the functions called from here were free to overwrite.
+    doubtful: u32,
+}
 
 impl Registers {
     /// What the thread has.
     pub fn of(process: &dyn Stopped) -> Registers {
-        Registers(std::array::from_fn(|i| process.register(Register(i as u16))))
+        Registers { values: std::array::from_fn(|i| process.register(Register(i as u16))), doubtful: 0 }
     }
 
     pub fn get(&self, register: Register) -> Option<u64> {
-        self.0.get(usize::from(register.0)).copied().flatten()
+        self.unchanged(register).filter(|_| self.doubtful & 1 << register.0 == 0)
+    }
+
+    /// Also a value that is right only if no function called from here overwrote the register. The compiler knows that
+    /// of some calls, and then keeps variables there.
+    pub fn unchanged(&self, register: Register) -> Option<u64> {
+        self.values.get(usize::from(register.0)).copied().flatten()
     }
 
     pub fn set(&mut self, register: Register, value: Option<u64>) {
-        if let Some(slot) = self.0.get_mut(usize::from(register.0)) {
+        if let Some(slot) = self.values.get_mut(usize::from(register.0)) {
             *slot = value;
+            self.doubtful &= !(1 << register.0);
         }
+    }
+
+    /// What a caller has before its call frame information is applied.
+    pub(crate) fn for_caller(&self) -> Registers {
+        let mut caller = *self;
+        Registers::numbers().filter(|r| !r.is_preserved()).for_each(|r| caller.doubtful |= 1 << r.0);
+        caller.set(Register::RIP, None);
+        caller
     }
 
     pub fn pc(&self) -> Option<GuestAddr> {
@@ -165,7 +184,11 @@ impl LoadedImages {
     /// `<name+12>`: the symbol that covers `addr`, and the distance from its start.
     pub fn symbol(&self, addr: GuestAddr) -> Option<(String, u64)> {
         let (_, loaded, at) = self.at(addr)?;
-        loaded.image.symbols().covering(at).map(|(symbol, offset)| (crate::demangle(&symbol.name), offset))
+        let (symbol, offset) = loaded.image.symbols().covering(at)?;
+        let name = crate::demangle(&symbol.name);
+        // The demangler writes tables of the compiler as `{vtable(T)}`, people know them as gdb writes them.
+        let table = name.strip_prefix("{vtable(").and_then(|n| n.strip_suffix(")}"));
+        Some((table.map(|of| format!("vtable for {of}")).unwrap_or(name), offset))
     }
 }
 

@@ -67,17 +67,18 @@ impl Cfi {
 
     /// The way from the frame at `at` with `registers` to its caller. `None` when nothing describes the address, or
     /// what does is damaged.
-    pub fn step(&self, at: u64, machine: &dyn Machine) -> Option<Step> {
+    pub fn step(&self, at: u64, registers: &Registers, machine: &dyn Machine) -> Option<Step> {
         let eh = || {
             let offset = self.eh.entries.at(at).next()?.value as usize;
             let meter = self.eh.meter();
-            step(&eh_frame(&self.eh.bytes, &meter), &self.bases, gimli::EhFrameOffset(offset), at, machine).ok()
+            step(&eh_frame(&self.eh.bytes, &meter), &self.bases, gimli::EhFrameOffset(offset), at, registers, machine)
+                .ok()
         };
         let debug = || {
             let offset = self.debug.entries.at(at).next()?.value as usize;
             let meter = self.debug.meter();
             let section = debug_frame_section(&self.debug.bytes, &meter);
-            step(&section, &self.bases, gimli::DebugFrameOffset(offset), at, machine).ok()
+            step(&section, &self.bases, gimli::DebugFrameOffset(offset), at, registers, machine).ok()
         };
         eh().or_else(debug)
     }
@@ -123,6 +124,7 @@ fn step<'a, S: UnwindSection<Metered<'a>>>(
     bases: &BaseAddresses,
     offset: S::Offset,
     at: u64,
+    registers: &Registers,
     machine: &dyn Machine,
 ) -> Result<Step, Missing> {
     let fde = section.fde_from_offset(bases, offset, S::cie_from_offset)?;
@@ -137,13 +139,8 @@ fn step<'a, S: UnwindSection<Metered<'a>>>(
         CfaRule::Expression(e) => run(e, None)?,
     };
     let signal = fde.is_signal_trampoline();
-    let mut caller = Registers::default();
-    for register in Registers::numbers() {
-        // The kernel's frame keeps everything that it does not say to be elsewhere.
-        if register.is_preserved() || signal {
-            caller.set(register, machine.register(register));
-        }
-    }
+    // The kernel's frame keeps everything that it does not say to be elsewhere.
+    let mut caller = if signal { *registers } else { registers.for_caller() };
     caller.set(Register::RSP, Some(cfa.0));
     caller.set(Register::RIP, None);
     let word = |at: GuestAddr| {

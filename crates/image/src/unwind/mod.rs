@@ -6,7 +6,7 @@
 //!
 //! Guarantees: at most the number of frames asked for; each frame lies above the one it called, unless a signal came
 //! in between, so no loop is followed.
-//! May miss: what is not kept is not shown: registers that a callee may overwrite are unknown in its callers. Frames of
+//! May miss: what is not kept is not shown: registers that a callee may overwrite are in doubt in its callers. Frames of
 //! code that no image describes are guesses, and a guess can skip a function that has no frame pointer.
 //! Source: DWARF 5, section 6.4; System V ABI, AMD64 supplement, section 3.2.2.
 
@@ -148,7 +148,7 @@ fn open(process: &dyn Stopped, pc: GuestAddr, registers: Registers, origin: Orig
 fn step(process: &dyn Stopped, frame: &StackFrame) -> Option<(Step, Origin)> {
     if let Some((_, loaded, at)) = process.images().at(frame.at) {
         let machine = FrameMachine { process, registers: &frame.registers, bias: loaded.bias };
-        if let Some(step) = loaded.image.cfi().step(at.0, &machine) {
+        if let Some(step) = loaded.image.cfi().step(at.0, &frame.registers, &machine) {
             return Some((step, Origin::CallFrame));
         }
     }
@@ -188,10 +188,7 @@ fn caller_at(process: &dyn Stopped, slot: u64, rbp: Option<u64>, frame: &StackFr
         return None;
     }
     let cfa = GuestAddr(slot.wrapping_add(8));
-    let mut caller = frame.registers;
-    for register in Registers::numbers().filter(|r| !r.is_preserved()) {
-        caller.set(register, None);
-    }
+    let mut caller = frame.registers.for_caller();
     caller.set(Register::RBP, rbp);
     caller.set(Register::RSP, Some(cfa.0));
     caller.set(Register::RIP, Some(pc));
