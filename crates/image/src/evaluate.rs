@@ -2,8 +2,8 @@
 //!
 //! The same for the expressions of call frames and of variables; what each may ask for is its [`Machine`].
 //! Guarantees: at most `MAX_OPERATIONS` steps, so at most as many values on its stack.
-//! May miss: entry values, parameter references and calls to other expressions are not resolved; a variable that needs
-//! them counts as optimized out.
+//! May miss: parameter references and calls to other expressions are not resolved; a variable that needs them counts as
+//! optimized out.
 //! Source: DWARF 5, section 2.5.
 
 use crate::dwarf::Metered;
@@ -32,6 +32,12 @@ pub(crate) trait Machine {
 
     fn thread_local(&self, offset: u64) -> Option<GuestAddr> {
         let _ = offset;
+        None
+    }
+
+    /// What a register was when the function was entered.
+    fn entry_value(&self, register: Register) -> Option<u64> {
+        let _ = register;
         None
     }
 
@@ -122,9 +128,16 @@ pub(crate) fn evaluate<'a>(
             EvaluationResult::RequiresMemory { .. } => {
                 return Err(Missing::Unsupported("address spaces are not supported"));
             }
-            EvaluationResult::RequiresEntryValue(_) | EvaluationResult::RequiresParameterRef(_) => {
-                return Err(Missing::OptimizedOut);
+            EvaluationResult::RequiresEntryValue(of) => {
+                let mut operations = of.operations(encoding);
+                let (Some(gimli::Operation::Register { register }), None) = (operations.next()?, operations.next()?)
+                else {
+                    return Err(Missing::OptimizedOut);
+                };
+                let value = machine.entry_value(Register(register.0)).ok_or(Missing::OptimizedOut)?;
+                evaluation.resume_with_entry_value(Value::Generic(value))?
             }
+            EvaluationResult::RequiresParameterRef(_) => return Err(Missing::OptimizedOut),
             EvaluationResult::RequiresAtLocation(_) => {
                 return Err(Missing::Unsupported("calls between location expressions are not supported"));
             }

@@ -7,10 +7,10 @@ use common::gdb::{Session, ask};
 use image::{Inspector, Role, StackFrame};
 use std::collections::BTreeMap;
 
-/// The frames of the test program as gdb counts them: the stack frame and the level of the inlined function.
-fn levels(frames: &[StackFrame]) -> Vec<(&StackFrame, usize)> {
+/// The frames of the test program as gdb counts them: the number of the stack frame and the level of the inlined function.
+fn levels(frames: &[StackFrame]) -> Vec<(usize, usize)> {
     let count = |f: &StackFrame| if f.trampoline { 1 } else { f.location.frames().len() };
-    frames.iter().flat_map(|f| (0..count(f)).map(move |level| (f, level))).collect()
+    frames.iter().enumerate().flat_map(|(i, f)| (0..count(f)).map(move |level| (i, level))).collect()
 }
 
 /// `name = value` lines; several variables of one name keep their order.
@@ -40,14 +40,14 @@ fn check_variables(compiler: &str, source: &str, flags: &[&str]) -> (usize, usiz
     let Some(Session { core, answers }) = ask(&scratch, &program, &commands) else { return (usize::MAX, 0) };
     let frames = core.backtrace();
     let (mut compared, mut lost) = (0, 0);
-    for (i, (frame, level)) in levels(&frames).into_iter().enumerate().take(FRAMES) {
+    for (i, (index, level)) in levels(&frames).into_iter().enumerate().take(FRAMES) {
         let place = &answers[1 + i * 3];
-        let here = frame.location.frames().into_iter().nth(level).unwrap_or_default();
+        let here = frames[index].location.frames().into_iter().nth(level).unwrap_or_default();
         let in_program = here.file.is_some_and(|f| f.to_string_lossy().contains("/src/prog."));
         if !place.starts_with(&format!("#{i} ")) || !in_program {
             continue;
         }
-        let variables = Inspector::new(&core, frame, level).variables();
+        let variables = Inspector::in_backtrace(&core, &frames, index, level).unwrap().variables();
         for (role, text) in [(Role::Local, &answers[2 + i * 3]), (Role::Parameter, &answers[3 + i * 3])] {
             let ours = variables.iter().filter(|v| v.role == role).map(|v| (v.name.clone(), v.text.clone()));
             let (ours, theirs) = (sorted(ours.collect()), sorted(theirs(text)));
@@ -58,12 +58,9 @@ fn check_variables(compiler: &str, source: &str, flags: &[&str]) -> (usize, usiz
             assert_eq!(names(&ours), names(&theirs), "{flags:?}: {place}\n{text}");
             for (name, expected) in theirs {
                 let found = &ours[&name];
-                // gdb follows values back into the caller; we say that they are gone.
+                // gdb follows some values further back into the callers; we say that they are gone.
                 let gone = found.iter().all(|v| v == "<optimized out>") && flags.contains(&"-O2");
                 compared += 1;
-                if gone && *found != expected {
-                    eprintln!("LOST {place} {name} {expected:?}");
-                }
                 lost += usize::from(gone && *found != expected);
                 assert!(gone || *found == expected, "{flags:?}: {place}\n{name}: {found:#?}\n{expected:#?}");
             }
@@ -86,7 +83,7 @@ fn check_everywhere(compiler: &str, source: &str, at_least: usize) {
     for flags in [&["-g", "-O0"][..], &["-g", "-O2"], &["-g", "-O0", "-gdwarf-3", "-gstrict-dwarf", "-no-pie"]] {
         let (compared, lost) = check_variables(compiler, &source, flags);
         assert!(compared >= at_least, "{flags:?}: only {compared} variables were compared");
-        assert!(lost * 3 <= compared, "{flags:?}: {lost} of {compared} variables were not found");
+        assert!(lost * 10 <= compared, "{flags:?}: {lost} of {compared} variables were not found");
     }
 }
 

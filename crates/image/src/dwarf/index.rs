@@ -16,6 +16,7 @@ pub(crate) enum Named {
     Variable,
     Function,
     Type,
+    /// The entry is that of the enumeration.
     Enumerator,
 }
 
@@ -78,6 +79,8 @@ impl Index {
         let mut declared: HashMap<usize, u64> = HashMap::new();
         // The depth from which on everything is inside of a function.
         let mut function: Option<isize> = None;
+        // An enumerator stands for the enumeration around it, which comes right before.
+        let mut enumeration = 0;
         let mut entries = unit.entries_raw(None)?;
         while !entries.is_empty() {
             let offset = entries.next_offset().0;
@@ -89,7 +92,10 @@ impl Index {
             }
             let tag = abbreviation.tag();
             let is_member = tag == gimli::DW_TAG_member;
-            let what = named(tag).filter(|w| function.is_none() || *w == Named::Type);
+            let what = named(tag).filter(|w| function.is_none() || matches!(w, Named::Type | Named::Enumerator));
+            if tag == gimli::DW_TAG_enumeration_type {
+                enumeration = offset;
+            }
             if tag == gimli::DW_TAG_subprogram && function.is_none() && abbreviation.has_children() {
                 function = Some(depth);
             }
@@ -116,6 +122,7 @@ impl Index {
                 declared.insert(offset, hash);
                 continue;
             }
+            let offset = if what == Some(Named::Enumerator) { enumeration } else { offset };
             if let (Some(what), Ok(entry)) = (what, u32::try_from(offset)) {
                 self.entries.push(Entry { hash, what, unit: number, entry });
             }

@@ -189,10 +189,10 @@ impl DebugInfo {
     pub fn dwarf<'a>(&'a self, shared: bool, meter: &'a Meter) -> Option<Dwarf<Metered<'a>>> {
         let reader = |bytes: &'a Vec<u8>| Metered::new(bytes, meter);
         Some(match (shared, &self.shared) {
-            (true, Some(shared)) => shared.borrow(|b| reader(b)),
+            (true, Some(shared)) => shared.borrow(reader),
             (true, None) => return None,
-            (false, Some(shared)) => self.sections.borrow_with_sup(shared, |b| reader(b)),
-            (false, None) => self.sections.borrow(|b| reader(b)),
+            (false, Some(shared)) => self.sections.borrow_with_sup(shared, reader),
+            (false, None) => self.sections.borrow(reader),
         })
     }
 

@@ -45,9 +45,11 @@ pub(crate) struct Die<'a> {
 pub(crate) struct Program<'a> {
     pub process: &'a dyn Stopped,
     pub meter: &'a Meter,
-    files: RefCell<HashMap<(usize, bool), Option<Rc<File<'a>>>>>,
+    files: RefCell<HashMap<(usize, bool), Opened<'a>>>,
     pub(super) types: RefCell<HashMap<DieRef, Rc<Type>>>,
 }
+
+type Opened<'a> = Option<Rc<File<'a>>>;
 
 /// One file with debug information.
 pub(crate) struct File<'a> {
@@ -60,7 +62,7 @@ pub(crate) struct File<'a> {
 
 impl<'a> Die<'a> {
     pub fn attribute(&self, name: DwAt) -> Option<AttributeValue<Metered<'a>>> {
-        self.attributes.iter().find(|(n, _)| *n == name).map(|(_, v)| v.clone())
+        self.attributes.iter().find(|(n, _)| *n == name).map(|(_, v)| *v)
     }
 
     pub fn has(&self, name: DwAt) -> bool {
@@ -223,12 +225,6 @@ impl<'a> Program<'a> {
         self.text(owner, value)
     }
 
-    /// The entry of the type of `die`.
-    pub fn type_ref(&self, die: &Die<'a>) -> Option<DieRef> {
-        let (owner, value) = self.inherited(die, gimli::DW_AT_type)?;
-        self.follow(owner, &value)
-    }
-
     /// Does the code of `die` include the address `at` of the image? `None` when it has no code of its own.
     pub fn covers(&self, die: &Die<'a>, at: u64) -> Option<bool> {
         let (file, unit) = self.unit(die.at)?;
@@ -244,7 +240,7 @@ impl<'a> Program<'a> {
         let low = unit.attr_address(die.attribute(gimli::DW_AT_low_pc)?).ok()??;
         let high = match die.attribute(gimli::DW_AT_high_pc)? {
             AttributeValue::Udata(size) => low.wrapping_add(size),
-            value => match unit.attr_address(value.clone()) {
+            value => match unit.attr_address(value) {
                 Ok(Some(high)) => high,
                 _ => low.wrapping_add(value.udata_value()?),
             },

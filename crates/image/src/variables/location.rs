@@ -3,7 +3,7 @@
 //! gimli runs the location expressions; this module answers what they ask about the frame and turns their results into
 //! a [`Value`]: memory by address, or bytes that were put together from registers and constants, some of which may be
 //! missing.
-//! May miss: entry values are not looked up in the caller; bit pieces that do not begin and end with a byte, and
+//! May miss: bit pieces that do not begin and end with a byte, and
 //! pointers to what exists no more, count as optimized out. Thread-local variables are found in the program itself only.
 //! Source: DWARF 5, section 2.6; Drepper, "ELF Handling For Thread-Local Storage", variant II.
 
@@ -96,8 +96,8 @@ impl Value {
 
 /// A frame, for the expressions of one unit.
 pub(crate) struct FrameMachine<'m, 'a> {
-    process: &'m dyn Stopped,
-    frame: &'m StackFrame,
+    program: &'m Program<'a>,
+    view: View<'m>,
     bias: Bias,
     frame_base: Option<GuestAddr>,
     thread_local: Option<GuestAddr>,
@@ -108,17 +108,17 @@ pub(crate) struct FrameMachine<'m, 'a> {
 
 impl Machine for FrameMachine<'_, '_> {
     fn read(&self, at: GuestAddr, to: &mut [u8]) -> usize {
-        self.process.read(at, to)
+        self.program.process.read(at, to)
     }
 
     fn register(&self, register: Register) -> Option<u64> {
-        let registers = &self.frame.registers;
+        let registers = &self.view.frame.registers;
         if self.over_call { registers.unchanged(register) } else { registers.get(register) }
     }
 
     fn vector(&self, number: u16) -> Option<[u8; 16]> {
         // Callers may have overwritten theirs; no one keeps them.
-        (self.frame.origin == Origin::Thread).then(|| self.process.vector(number)).flatten()
+        (self.view.frame.origin == Origin::Thread).then(|| self.program.process.vector(number)).flatten()
     }
 
     fn relocate(&self, at: u64) -> GuestAddr {
@@ -126,7 +126,7 @@ impl Machine for FrameMachine<'_, '_> {
     }
 
     fn cfa(&self) -> Option<GuestAddr> {
-        self.frame.cfa
+        self.view.frame.cfa
     }
 
     fn frame_base(&self) -> Option<GuestAddr> {
@@ -135,6 +135,10 @@ impl Machine for FrameMachine<'_, '_> {
 
     fn thread_local(&self, offset: u64) -> Option<GuestAddr> {
         self.thread_local.map(|base| GuestAddr(base.0.wrapping_add(offset)))
+    }
+
+    fn entry_value(&self, register: Register) -> Option<u64> {
+        self.program.entry_value(register, self.view)
     }
 
     fn indexed(&self, index: gimli::DebugAddrIndex<usize>) -> Option<u64> {
@@ -151,6 +155,8 @@ impl Machine for FrameMachine<'_, '_> {
 #[derive(Clone, Copy)]
 pub(crate) struct View<'v> {
     pub frame: &'v StackFrame,
+    /// Who called the frame, and so on.
+    pub callers: &'v [StackFrame],
     pub place: Option<Place>,
 }
 
@@ -163,8 +169,8 @@ impl<'a> Program<'a> {
     }
 
     fn locate(&self, die: &Die<'a>, ty: &Rc<Type>, view: View<'_>) -> Result<Store, Missing> {
-        if let Some((_, constant)) = self.inherited(die, gimli::DW_AT_const_value) {
-            return self.constant(die, &constant, ty);
+        if let Some((owner, constant)) = self.inherited(die, gimli::DW_AT_const_value) {
+            return self.constant(owner, constant, ty);
         }
         // The original of an inlined function may have a location when it is static.
         let (owner, location) = self.inherited(die, gimli::DW_AT_location).ok_or(Missing::OptimizedOut)?;
@@ -197,18 +203,16 @@ impl<'a> Program<'a> {
         Err(Missing::OptimizedOut)
     }
 
-    fn machine<'m>(&'m self, image: usize, unit: UnitRef<'m, Metered<'a>>, view: View<'m>) -> FrameMachine<'m, 'a> {
+    pub(super) fn machine<'m>(
+        &'m self,
+        image: usize,
+        unit: UnitRef<'m, Metered<'a>>,
+        view: View<'m>,
+    ) -> FrameMachine<'m, 'a> {
         let loaded = self.loaded(image);
         let bias = loaded.map_or(Bias(0), |l| l.bias);
-        let mut machine = FrameMachine {
-            process: self.process,
-            frame: view.frame,
-            bias,
-            frame_base: None,
-            thread_local: None,
-            over_call: false,
-            unit,
-        };
+        let mut machine =
+            FrameMachine { program: self, view, bias, frame_base: None, thread_local: None, over_call: false, unit };
         // The block of a program's own thread-local variables ends at the thread pointer.
         if let (0, Some((size, align))) = (image, loaded.and_then(|l| l.image.thread_local_block())) {
             let size = size.checked_next_multiple_of(align.max(1));
@@ -228,18 +232,18 @@ impl<'a> Program<'a> {
     }
 
     /// A value that stands in the debug information itself.
-    fn constant(&self, die: &Die<'a>, constant: &AttributeValue<Metered<'a>>, ty: &Rc<Type>) -> Result<Store, Missing> {
+    fn constant(&self, owner: DieRef, constant: AttributeValue<Metered<'a>>, ty: &Rc<Type>) -> Result<Store, Missing> {
         let bytes: Vec<u8> = match constant {
             AttributeValue::Block(bytes) => bytes.rest().iter().copied().take(MAX_BYTES).collect(),
-            AttributeValue::Sdata(n) => i128::from(*n).to_le_bytes().to_vec(),
-            AttributeValue::Udata(n) => u128::from(*n).to_le_bytes().to_vec(),
+            AttributeValue::Sdata(n) => i128::from(n).to_le_bytes().to_vec(),
+            AttributeValue::Udata(n) => u128::from(n).to_le_bytes().to_vec(),
             // The form has the width but not the sign, which the type says.
             AttributeValue::Data1(n) => n.to_le_bytes().to_vec(),
             AttributeValue::Data2(n) => n.to_le_bytes().to_vec(),
             AttributeValue::Data4(n) => n.to_le_bytes().to_vec(),
             AttributeValue::Data8(n) => n.to_le_bytes().to_vec(),
             value => {
-                let mut text = self.text(die.at, value.clone()).ok_or(Missing::Damaged)?.into_bytes();
+                let mut text = self.text(owner, value).ok_or(Missing::Damaged)?.into_bytes();
                 text.push(0);
                 text
             }

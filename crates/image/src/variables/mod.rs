@@ -8,6 +8,7 @@
 //! May miss: what the modules say: see `types`, `location`, `scope` and `print`.
 
 mod dies;
+mod entry;
 mod location;
 mod names;
 mod print;
@@ -18,22 +19,23 @@ mod types;
 use crate::dwarf::{Meter, Named};
 use crate::process::Stopped;
 use crate::unwind::StackFrame;
-pub(crate) use dies::Program;
+pub(crate) use dies::{DieRef, Program};
 pub(crate) use location::{Store, Value, View};
 use model::GuestAddr;
 pub(crate) use scalar::{Class, Number};
 use scope::Local;
-pub(crate) use types::{Count, Member, Record, Target, Type};
+pub(crate) use types::{Count, Record, Target, Type};
 
 /// What a question may cost before any image is opened.
-const BASE_ALLOWANCE: u64 = 1 << 20;
+pub(crate) const BASE_ALLOWANCE: u64 = 1 << 20;
 
 /// One frame of a stopped process, to ask about its variables.
 #[derive(Clone, Copy)]
 pub struct Inspector<'p> {
     pub(crate) process: &'p dyn Stopped,
-    pub(crate) frame: &'p StackFrame,
-    pub(crate) level: usize,
+    frame: &'p StackFrame,
+    callers: &'p [StackFrame],
+    level: usize,
 }
 
 /// A variable and its value at a moment.
@@ -65,7 +67,19 @@ impl<'p> Inspector<'p> {
     /// Looks at `frame`; `level` counts the functions inlined there as `frame.location.frames()` lists them: 0 is the
     /// innermost.
     pub fn new(process: &'p dyn Stopped, frame: &'p StackFrame, level: usize) -> Inspector<'p> {
-        Inspector { process, frame, level }
+        Inspector { process, frame, callers: &[], level }
+    }
+
+    /// Looks at frame `index` of a backtrace. Knowing the callers helps: they tell what parameters were on entry.
+    pub fn in_backtrace(
+        process: &'p dyn Stopped,
+        frames: &'p [StackFrame],
+        index: usize,
+        level: usize,
+    ) -> Option<Inspector<'p>> {
+        let (frame, callers) = frames.get(index..)?.split_first()?;
+        let callers = &callers[..callers.len().min(entry::MAX_CALLERS)];
+        Some(Inspector { process, frame, callers, level })
     }
 
     /// Parameters and local variables, those of the innermost block first, parameters last.
@@ -99,7 +113,7 @@ impl<'p> Inspector<'p> {
         let image = self.frame.image;
         let at = image.and_then(|i| program.loaded(i)).map(|l| l.bias.to_image(self.frame.at));
         let place = image.zip(at).and_then(|(image, at)| program.place(image, at.0, self.level));
-        View { frame: self.frame, place }
+        View { frame: self.frame, callers: self.callers, place }
     }
 }
 

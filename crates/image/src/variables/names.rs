@@ -6,21 +6,28 @@
 use super::dies::Program;
 use super::types::{Count, MAX_STEPS, Target, Type};
 use crate::text::printable;
+use std::cell::Cell;
 use std::rc::Rc;
 
 /// How deeply parameters of function types may have parameters of function types.
 const MAX_NESTING: u32 = 3;
+/// How many pointers, parameters and the like one name is made of.
+const MAX_PARTS: u32 = 500;
 
 impl Program<'_> {
     /// The type as gdb writes it in casts.
     pub fn type_name(&self, ty: &Rc<Type>) -> String {
-        self.declare(ty, MAX_NESTING)
+        self.declare(ty, MAX_NESTING, &Cell::new(MAX_PARTS))
     }
 
-    fn declare(&self, ty: &Rc<Type>, nesting: u32) -> String {
+    fn declare(&self, ty: &Rc<Type>, nesting: u32, left: &Cell<u32>) -> String {
         let (mut before, mut behind) = (String::new(), String::new());
         let mut ty = ty.clone();
         for _ in 0..MAX_STEPS {
+            left.set(left.get().saturating_sub(1));
+            if left.get() == 0 {
+                return join("...", &before, &behind);
+            }
             // An array or function behind a pointer needs parentheses around the pointer.
             let close = |before: &mut String, behind: &mut String| {
                 if before.starts_with(['*', '&']) {
@@ -43,13 +50,13 @@ impl Program<'_> {
                     if qualifies_pointer {
                         before = if before.is_empty() { format!(" {word}") } else { format!(" {word} {before}") };
                     } else {
-                        return self.with_base(
-                            &format!("{word} {}", self.base_name(&inner, nesting)),
-                            &inner,
-                            before,
-                            behind,
-                            nesting,
-                        );
+                        let base = match &*inner {
+                            Type::Array { .. } | Type::Function { .. } if nesting > 0 => {
+                                self.declare(&inner, nesting - 1, left)
+                            }
+                            _ => format!("{word} {}", self.base_name(&inner, nesting, left)),
+                        };
+                        return join(&base, &before, &behind);
                     }
                     Target::Known(inner)
                 }
@@ -64,31 +71,29 @@ impl Program<'_> {
                 }
                 Type::Function { returns, parameters, variadic, prototyped } => {
                     close(&mut before, &mut behind);
-                    behind.push_str(&self.parameters(parameters, *variadic, *prototyped, nesting));
+                    behind.push_str(&self.parameters(parameters, *variadic, *prototyped, nesting, left));
                     returns.clone()
                 }
                 _ => break,
             };
             ty = self.load(&next);
         }
-        join(&self.base_name(&ty, nesting), &before, &behind)
+        join(&self.base_name(&ty, nesting, left), &before, &behind)
     }
 
-    /// Goes on behind a qualifier of something that is no pointer: `const char *`.
-    fn with_base(&self, base: &str, inner: &Rc<Type>, before: String, behind: String, nesting: u32) -> String {
-        match &**inner {
-            Type::Array { .. } | Type::Function { .. } if nesting > 0 => {
-                join(&self.declare(inner, nesting - 1), &before, &behind)
-            }
-            _ => join(base, &before, &behind),
-        }
-    }
-
-    fn parameters(&self, parameters: &[Target], variadic: bool, prototyped: bool, nesting: u32) -> String {
+    fn parameters(
+        &self,
+        parameters: &[Target],
+        variadic: bool,
+        prototyped: bool,
+        nesting: u32,
+        left: &Cell<u32>,
+    ) -> String {
         if nesting == 0 {
             return "(...)".to_string();
         }
-        let mut names: Vec<String> = parameters.iter().map(|p| self.declare(&self.load(p), nesting - 1)).collect();
+        let shown = parameters.iter().take_while(|_| left.get() > 0);
+        let mut names: Vec<String> = shown.map(|p| self.declare(&self.load(p), nesting - 1, left)).collect();
         if variadic {
             names.push("...".to_string());
         }
@@ -99,7 +104,7 @@ impl Program<'_> {
     }
 
     /// The name of a type that is no pointer, array or function.
-    fn base_name(&self, ty: &Rc<Type>, nesting: u32) -> String {
+    fn base_name(&self, ty: &Rc<Type>, nesting: u32, left: &Cell<u32>) -> String {
         let mut words: Vec<&'static str> = Vec::new();
         let mut ty = ty.clone();
         for _ in 0..MAX_STEPS {
@@ -113,7 +118,7 @@ impl Program<'_> {
             Type::Base { name, .. } | Type::Typedef { name, .. } | Type::Unknown { name, .. } => printable(name),
             Type::Record(r) => tagged(r.shows_keyword.then_some(r.keyword), r.keyword, r.name.as_deref()),
             Type::Enumeration { name, keyword, .. } => tagged(keyword.then_some("enum"), "enum", name.as_deref()),
-            _ if nesting > 0 => self.declare(&ty, nesting - 1),
+            _ if nesting > 0 => self.declare(&ty, nesting - 1, left),
             _ => "...".to_string(),
         };
         words.into_iter().rev().fold(name, |name, word| format!("{word} {name}"))

@@ -7,7 +7,7 @@
 
 use super::dies::Program;
 use super::location::{Store, Value};
-use super::scalar::{Class, Number, escape, float_text};
+use super::scalar::{Class, Number, escape, float_text, integer};
 use super::types::{Count, Member, Record, Type, Variants};
 use crate::evaluate::Missing;
 use crate::text::printable;
@@ -192,14 +192,16 @@ impl<'a> Printer<'_, 'a> {
         self.symbol(at);
     }
 
+    /// What it refers to is shown only for a reference by itself, as in gdb.
     fn reference(&mut self, value: &Value, target: &Rc<Type>, depth: u32) {
-        let bytes = value.bytes(self.program.process, 8);
-        let at = bytes.map(|b| GuestAddr(super::scalar::integer(&b, false) as u64));
-        match at {
-            Ok(_) if depth >= MAX_DEPTH => self.out.push_str("..."),
-            Ok(at) => {
-                self.out.push_str(&format!("@{at}: "));
-                self.value(&Value::in_memory(target.clone(), at), depth + 1);
+        match value.bytes(self.program.process, 8) {
+            Ok(bytes) => {
+                let at = GuestAddr(integer(&bytes, false) as u64);
+                self.out.push_str(&format!("@{at}"));
+                if depth == 0 {
+                    self.out.push_str(": ");
+                    self.value(&Value::in_memory(target.clone(), at), depth + 1);
+                }
             }
             Err(missing) => self.missing(missing),
         }
@@ -248,7 +250,7 @@ impl<'a> Printer<'_, 'a> {
             let value = self.program.member_value(whole, d);
             let size = self.program.size_of(&value.ty)?.min(8);
             let bytes = value.bytes(self.program.process, size).ok()?;
-            Some((super::scalar::integer(&bytes, false) as u64, size))
+            Some((integer(&bytes, false) as u64, size))
         });
         let is_tag = |v: Option<u64>| match tag {
             Some(Some((tag, size))) => v.is_some_and(|v| v & (u64::MAX >> (64 - 8 * size.clamp(1, 8))) == tag),
