@@ -1,7 +1,10 @@
-//! Program files as people see them: which function, file and line an address belongs to, and the way back.
+//! Program files as people see them: which function, file and line an address belongs to, and the way back; which
+//! variables are there, and what they hold.
 //!
 //! [`Image`] is one ELF file with its debug information, which may lie in a separate file; [`Images`] keeps many of
 //! them and turns addresses into sentences; [`Describe`] turns a crash into lines of text.
+//! Of a process that is [`Stopped`], [`backtrace`] tells which function called which, and an [`Inspector`] what the
+//! variables and expressions of a frame hold. This crate never touches a process itself: whoever has one lends it.
 //! Nothing is parsed until a question needs it: opening an image reads headers only, the first question about an
 //! address reads the tables of the one compilation unit that holds it.
 //!

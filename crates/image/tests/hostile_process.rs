@@ -160,6 +160,22 @@ int main(int argc, char **argv) {
 }
 "#;
 
+/// The questions are worth asking: without damage they have answers.
+#[test]
+fn the_undamaged_program_has_frames_and_variables() {
+    let scratch = Scratch::new();
+    let image = Arc::new(Image::open(scratch.compile("gcc", SOURCE, &["-g", "-O0"])).unwrap());
+    let pc = image.find_function("helper")[0].start.0 + 60;
+    let process = Invented::new(&image, pc, &mut Random(7));
+    let trace = backtrace(&process, 60);
+    assert!(trace.frames[0].cfa.is_some(), "the call frame information is used");
+    let inspector = Inspector::new(&process, &trace.frames[0], 0);
+    let names: Vec<String> = inspector.variables().into_iter().map(|v| v.name).collect();
+    assert_eq!(names, ["sum", "room", "n", "d"]);
+    assert_eq!(inspector.global("weight").map(|v| v.text).as_deref(), Some("1.5"));
+    assert_eq!(inspector.evaluate("sizeof(struct node) + BLUE").map(|a| a.text).as_deref(), Ok("34"));
+}
+
 #[test]
 fn three_hundred_damaged_variants_of_a_program() {
     let scratch = Scratch::new();

@@ -243,3 +243,45 @@ int main(int argc, char **argv) {{ stop_here(hidden); per_thread += counts[0]; r
     let counts = inspector.global("counts").unwrap();
     assert_eq!((counts.type_name.as_str(), counts.size, counts.role), ("int [3]", Some(12), Role::Global));
 }
+
+/// Rust's types have no form in gdb's C syntax to compare with, so the expectation stands here.
+#[test]
+fn rust_enums_show_the_variant_that_exists() {
+    const SOURCE: &str = r#"
+#[derive(Clone)]
+pub enum Shape { Dot, Circle { radius: u32 }, Pair(u8, i16) }
+#[no_mangle] #[inline(never)]
+pub extern "C" fn stop_here(n: i32) { std::hint::black_box(n); }
+fn main() {
+    let circle = Shape::Circle { radius: 7 };
+    let pair = Shape::Pair(3, -4);
+    let dot = Shape::Dot;
+    let some: Option<u32> = Some(5);
+    let none: Option<Box<u32>> = None;
+    let tuple = (1u8, true, -2i64);
+    let list = [1u16, 2, 3];
+    stop_here(1);
+    std::hint::black_box((&circle, &pair, &dot, &some, &none, &tuple, &list));
+}
+"#;
+    let scratch = Scratch::new();
+    scratch.write("src/prog.rs", SOURCE);
+    let flags = ["-g", "-Copt-level=0", "--edition=2021", "-o", "prog", "src/prog.rs"];
+    scratch.run(option_env!("RUSTC").unwrap_or("rustc"), &flags);
+    let Some(Session { core, .. }) = ask(&scratch, &scratch.path("prog"), &[]) else { return };
+    let frames = core.backtrace();
+    let main = frames.iter().position(|f| f.location.function.as_deref() == Some("prog::main")).expect("main called");
+    let variables = Inspector::in_backtrace(&core, &frames, main, 0).unwrap().variables();
+    for (name, expected) in [
+        ("circle", "{Circle = {radius = 7}}"),
+        ("pair", "{Pair = {__0 = 3, __1 = -4}}"),
+        ("dot", "{Dot = {<No data fields>}}"),
+        ("some", "{Some = {__0 = 5}}"),
+        ("none", "{None = {<No data fields>}}"),
+        ("tuple", "{__0 = 1, __1 = true, __2 = -2}"),
+        ("list", "{1, 2, 3}"),
+    ] {
+        let found = variables.iter().find(|v| v.name == name).map(|v| v.text.as_str());
+        assert_eq!(found, Some(expected), "{name}");
+    }
+}

@@ -41,11 +41,13 @@ impl Inspector<'_> {
         let meter = Meter::new(BASE_ALLOWANCE);
         let program = Program::new(self.process, &meter);
         let view = self.view(&program);
-        // A name that is a variable is one, even if a type has it too.
+        // A name that is a variable is one, even if a type has it too. Other images are asked when this one knows neither.
         let is_type = |name: &str| {
-            program.named_type(name, None, view).is_some()
-                && program.local(name, view).is_none()
-                && program.global(name, view).is_none()
+            let known = |image: usize| {
+                let is = |what| !program.find(image, name, what, None).is_empty();
+                if is(Named::Variable) { Some(false) } else { is(Named::Type).then_some(true) }
+            };
+            program.local(name, view).is_none() && program.images_from(view).find_map(known).unwrap_or(false)
         };
         let node = parser::parse(text, &is_type)?;
         let value = Evaluator { program: &program, view }.evaluate(&node)?;

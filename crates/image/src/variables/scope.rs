@@ -36,7 +36,7 @@ impl<'a> Program<'a> {
     pub fn place(&self, image: usize, at: u64, level: usize) -> Option<Place> {
         let found = self.file(image, false)?.debug.scope(at)?;
         let die = |entry: usize| DieRef { image, shared: false, unit: found.unit, entry };
-        let index = found.functions.len().checked_sub(level + 1)?;
+        let index = found.functions.len().checked_sub(level)?.checked_sub(1)?;
         Some(Place { scope: die(*found.functions.get(index)?), function: die(*found.functions.first()?), at })
     }
 
