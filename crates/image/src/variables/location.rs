@@ -3,8 +3,8 @@
 //! gimli runs the location expressions; this module answers what they ask about the frame and turns their results into
 //! a [`Value`]: memory by address, or bytes that were put together from registers and constants, some of which may be
 //! missing.
-//! May miss: bit pieces that do not begin and end with a byte, and
-//! pointers to what exists no more, count as optimized out. Thread-local variables are found in the program itself only.
+//! May miss: a variable with pieces that do not begin and end with a byte counts as optimized out. Thread-local variables
+//! are found in the program itself only.
 //! Source: DWARF 5, section 2.6; Drepper, "ELF Handling For Thread-Local Storage", variant II.
 
 use super::dies::{Die, DieRef, Program};
@@ -117,8 +117,9 @@ impl Machine for FrameMachine<'_, '_> {
     }
 
     fn vector(&self, number: u16) -> Option<[u8; 16]> {
-        // Callers may have overwritten theirs; no one keeps them.
-        (self.view.frame.origin == Origin::Thread).then(|| self.program.process.vector(number)).flatten()
+        // No function must keep them, so in a caller they are right only if the compiler says so.
+        let kept = self.over_call || self.view.frame.origin == Origin::Thread;
+        kept.then(|| self.program.process.vector(number)).flatten()
     }
 
     fn relocate(&self, at: u64) -> GuestAddr {
