@@ -84,6 +84,8 @@ pub(crate) struct Elf {
     pub source: Source,
     segments: Vec<Segment>,
     notes: Vec<(u64, u64, u64)>,
+    /// Size and alignment of the block of thread-local variables.
+    pub thread_local: Option<(u64, u64)>,
     pub sections: Vec<Section>,
     section_names: Vec<u8>,
     pub build_id: Option<BuildId>,
@@ -105,11 +107,14 @@ impl Elf {
             .filter(|p| p.p_type(LE) == elf::PT_NOTE)
             .map(|p| (p.p_offset(LE), p.p_filesz(LE), p.p_align(LE)))
             .collect();
+        let thread_local = programs.iter().find(|p| p.p_type(LE) == elf::PT_TLS);
+        let thread_local = thread_local.map(|p| (p.p_memsz(LE), p.p_align(LE)));
         let sections = sections(header, &cache);
         // Missing names cost the debug information, not the image.
         let names = header.section_strings_index(LE, &cache).ok();
         let names = names.and_then(|i| sections.get(i.0)).filter(|s| s.size <= MAX_SMALL).copied();
-        let mut elf = Elf { source, segments, notes, sections, section_names: Vec::new(), build_id: None };
+        let mut elf =
+            Elf { source, segments, notes, thread_local, sections, section_names: Vec::new(), build_id: None };
         elf.section_names = names.and_then(|s| elf.contents(&s)).unwrap_or_default();
         elf.build_id = elf.find_build_id();
         Ok(elf)
@@ -137,6 +142,11 @@ impl Elf {
             .filter(|s| s.executable)
             .find(|s| at.0.checked_sub(s.image).is_some_and(|d| d < s.memory_size))
             .map(|s| s.image..s.image.saturating_add(s.memory_size))
+    }
+
+    /// Is the address inside of anything that is loaded?
+    pub fn contains(&self, at: ImageOffset) -> bool {
+        self.segments.iter().any(|s| at.0.checked_sub(s.image).is_some_and(|d| d < s.memory_size))
     }
 
     pub fn section(&self, name: &str) -> Option<&Section> {

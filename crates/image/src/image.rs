@@ -10,6 +10,7 @@ use crate::elf::{BuildId, Elf};
 use crate::error::ImageError;
 use crate::separate::Search;
 use crate::symbols::{SymbolKind, Symbols};
+use crate::unwind::Cfi;
 use model::GuestAddr;
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
@@ -22,6 +23,7 @@ pub struct Image {
     separate: OnceLock<Option<Elf>>,
     symbols: OnceLock<Symbols>,
     debug: OnceLock<Option<DebugInfo>>,
+    frames: OnceLock<Cfi>,
 }
 
 /// Where an address lies in the source.
@@ -92,8 +94,8 @@ impl Image {
 
     pub fn open_with(path: impl AsRef<Path>, search: Search) -> Result<Image, ImageError> {
         let elf = Elf::open(path.as_ref())?;
-        let (separate, symbols, debug) = Default::default();
-        Ok(Image { elf, search, separate, symbols, debug })
+        let (separate, symbols, debug, frames) = Default::default();
+        Ok(Image { elf, search, separate, symbols, debug, frames })
     }
 
     pub fn path(&self) -> &Path {
@@ -126,6 +128,11 @@ impl Image {
     /// The bias of a process in which the byte at `at` is mapped to `addr`.
     pub fn bias(&self, at: FileOffset, addr: GuestAddr) -> Option<Bias> {
         Some(Bias::between(self.image_offset(at)?, addr))
+    }
+
+    /// Is the address inside of a segment that is loaded?
+    pub fn contains(&self, at: ImageOffset) -> bool {
+        self.elf.contains(at)
     }
 
     pub fn resolve(&self, position: Position) -> Option<ImageOffset> {
@@ -200,6 +207,15 @@ impl Image {
         found.map(|s| Function { name: demangle(&s.name), start: s.start, size: s.size }).collect()
     }
 
+    /// Size and alignment of the block of thread-local variables.
+    pub(crate) fn thread_local_block(&self) -> Option<(u64, u64)> {
+        self.elf.thread_local
+    }
+
+    pub(crate) fn cfi(&self) -> &Cfi {
+        self.frames.get_or_init(|| Cfi::load(&self.elf, self.separate()))
+    }
+
     fn separate(&self) -> Option<&Elf> {
         let find = || {
             let complete = self.elf.has_contents(".debug_info") && self.elf.has_contents(".symtab");
@@ -208,7 +224,7 @@ impl Image {
         self.separate.get_or_init(find).as_ref()
     }
 
-    fn debug(&self) -> Option<&DebugInfo> {
+    pub(crate) fn debug(&self) -> Option<&DebugInfo> {
         let load = || {
             let home = if self.elf.has_contents(".debug_info") { &self.elf } else { self.separate()? };
             DebugInfo::load(home, self.search.shared_file(home).as_ref())

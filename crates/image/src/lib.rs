@@ -1,7 +1,10 @@
-//! Program files as people see them: which function, file and line an address belongs to, and the way back.
+//! Program files as people see them: which function, file and line an address belongs to, and the way back; which
+//! variables are there, and what they hold.
 //!
 //! [`Image`] is one ELF file with its debug information, which may lie in a separate file; [`Images`] keeps many of
 //! them and turns addresses into sentences; [`Describe`] turns a crash into lines of text.
+//! Of a process that is [`Stopped`], [`backtrace`] tells which function called which, and an [`Inspector`] what the
+//! variables and expressions of a frame hold. This crate never touches a process itself: whoever has one lends it.
 //! Nothing is parsed until a question needs it: opening an image reads headers only, the first question about an
 //! address reads the tables of the one compilation unit that holds it.
 //!
@@ -18,8 +21,11 @@ mod describe;
 mod dwarf;
 mod elf;
 mod error;
+mod evaluate;
+mod expression;
 mod image;
 mod images;
+mod process;
 mod range_map;
 mod return_address;
 mod separate;
@@ -27,13 +33,19 @@ mod signals;
 mod source;
 mod symbols;
 mod text;
+mod unwind;
+mod variables;
 
 pub use address::{Bias, FileOffset, ImageOffset, Position};
 pub use demangle::demangle;
 pub use describe::Describe;
 pub use elf::BuildId;
 pub use error::{ImageError, ImageErrorKind};
+pub use expression::{Answer, ExpressionError, ExpressionErrorKind};
 pub use image::{FoundBy, Frame, Function, Image, LineSpan, Location};
 pub use images::Images;
+pub use process::{LoadedImage, LoadedImages, MappedFile, Register, Registers, Stopped};
 pub use separate::Search;
 pub use symbols::{Symbol, SymbolKind, Symbols};
+pub use unwind::{Backtrace, End, Origin, StackFrame, backtrace};
+pub use variables::{Inspector, Role, Variable};

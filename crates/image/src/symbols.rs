@@ -92,6 +92,17 @@ impl Symbols {
         found(before.partition_point(|e| e.start < nearest), false)
     }
 
+    /// The symbol, of a function or of data, whose size covers `at`, and the distance from its start.
+    pub fn covering(&self, at: ImageOffset) -> Option<(Symbol<'_>, u64)> {
+        // Symbols rarely nest, so one of the few before the address covers it or none does.
+        const NEAR: usize = 64;
+        let before = &self.entries[..self.entries.partition_point(|e| e.start <= at.0)];
+        let covers = |e: &&Entry| at.0 - e.start < e.size.max(1);
+        let nearest = before.iter().rev().take(NEAR).find(covers)?.start;
+        let first = before.partition_point(|e| e.start < nearest);
+        before[first..].iter().find(covers).map(|e| (self.symbol(e), at.0 - e.start))
+    }
+
     /// Every symbol called `name`: as the linker knows it, as it reads with or without parameters, or a variant of it
     /// that the compiler made to be called in its place (`.constprop`, `.isra`).
     pub fn find(&self, name: &str) -> Vec<Symbol<'_>> {

@@ -6,37 +6,13 @@
 mod common;
 
 use common::Scratch;
+use common::limits::{self, Random};
 use image::{Bias, Describe, FileOffset, Image, ImageOffset, Images, Search};
 use model::GuestAddr;
 use model::wire::{Crash, Frame, Registers};
 use object::{Object, ObjectSection};
 use std::ops::Range;
 use std::path::Path;
-use std::process::Command;
-
-/// Names the file to question, and in the second case that many damaged variants of it.
-const FILE: &str = "CLEW_TEST_HOSTILE_FILE";
-const VARIANTS: &str = "CLEW_TEST_HOSTILE_VARIANTS";
-
-/// Address space and processor time of the child: several times what an honest file of this size takes.
-const MEMORY_KIB: u32 = 1 << 20;
-const SECONDS: u32 = 60;
-
-/// A generator with a fixed sequence (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
-    }
-}
 
 /// Asks everything there is to ask.
 fn question(path: &Path, random: &mut Random) {
@@ -85,61 +61,15 @@ fn targets(program: &[u8]) -> Vec<Range<usize>> {
     targets
 }
 
-fn damage(program: &[u8], targets: &[Range<usize>], random: &mut Random) -> Vec<u8> {
-    let mut bytes = program.to_vec();
-    if random.below(5) == 0 {
-        bytes.truncate(random.below(program.len()));
-        return bytes;
-    }
-    let target = &targets[random.below(targets.len())];
-    for _ in 0..1 << random.below(7) {
-        let at = target.start + random.below(target.len());
-        match random.below(3) {
-            0 => bytes[at] ^= 1 << random.below(8),
-            1 => bytes[at] = [0, 0xff, 0x7f, 0x80][random.below(4)],
-            _ => bytes[at] = random.next() as u8,
-        }
-    }
-    bytes
-}
-
 /// The child's part: without the environment variable there is nothing to do.
 #[test]
 fn question_the_file_that_the_parent_names() {
-    let Ok(path) = std::env::var(FILE) else { return };
-    let path = Path::new(&path);
-    let variants: u64 = std::env::var(VARIANTS).map_or(0, |n| n.parse().unwrap());
-    if variants == 0 {
-        return question(path, &mut Random(1));
-    }
-    let program = std::fs::read(path).unwrap();
-    let targets = targets(&program);
-    let scratch = Scratch::new();
-    for variant in 1..=variants {
-        // Each variant has its own sequence, so that one can be repeated alone.
-        let mut random = Random(variant.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        println!("variant {variant}");
-        // A file of its own each time: images notice when theirs is replaced.
-        let file = scratch.write(&format!("v{variant}"), damage(&program, &targets, &mut random));
-        question(&file, &mut random);
-        std::fs::remove_file(file).unwrap();
-    }
+    limits::each_variant(&targets, &mut question);
 }
 
 #[track_caller]
 fn check_survives(path: &Path, variants: u32) {
-    let limits = format!("ulimit -v {MEMORY_KIB} && ulimit -t {SECONDS} && exec \"$@\"");
-    let child = Command::new("sh")
-        .args(["-c", &limits, "sh"])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "question_the_file_that_the_parent_names", "--nocapture", "--test-threads=1"])
-        .envs([(FILE, path.as_os_str()), (VARIANTS, variants.to_string().as_ref())])
-        .output()
-        .expect("this test needs sh");
-    let out = String::from_utf8_lossy(&child.stdout);
-    let tail: Vec<&str> = out.lines().rev().take(12).collect();
-    let error = String::from_utf8_lossy(&child.stderr);
-    assert!(child.status.success() && out.contains("1 passed"), "{}: {tail:?}\n{error}", child.status);
+    limits::check_survives("question_the_file_that_the_parent_names", path, variants);
 }
 
 const SOURCE: &str = r#"

@@ -22,8 +22,13 @@ impl Meter {
         Meter { limit, left: Cell::new(limit) }
     }
 
+    /// Allows `amount` more.
+    pub fn credit(&self, amount: u64) {
+        self.left.set(self.left.get().saturating_add(amount));
+    }
+
     pub fn spent(&self) -> u64 {
-        self.limit - self.left.get()
+        self.limit.saturating_sub(self.left.get())
     }
 
     #[inline]

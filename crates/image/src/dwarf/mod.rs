@@ -11,6 +11,7 @@
 //! (see `meter`). Damage in one unit does not hide the others.
 
 mod functions;
+mod index;
 mod lines;
 mod meter;
 mod names;
@@ -20,12 +21,15 @@ use crate::demangle::{demangle, is_mangled};
 use crate::elf::Elf;
 use functions::{Functions, LazyName, Name};
 use gimli::{Dwarf, DwarfSections, SectionId, UnitRef};
+use index::Index;
+pub(crate) use index::{Candidate, Named};
 use lines::Lines;
-use meter::{Meter, Metered};
+pub(crate) use meter::{Meter, Metered};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use units::{UnitEntry, Units, open_unit};
+pub(crate) use units::open_unit;
+use units::{UnitEntry, Units};
 
 /// How many units may claim one address before the rest are not asked. Real overlaps are of two or three.
 const MAX_CANDIDATES: usize = 32;
@@ -34,14 +38,16 @@ const MAX_INLINED: usize = 64;
 /// What reading may cost beside the size of the sections, so that small files are not short of it.
 const BASE_ALLOWANCE: u64 = 1 << 20;
 
-/// The sections that questions about functions and lines need.
-const NEEDED: [SectionId; 10] = [
+/// The sections that questions about functions, lines and variables need.
+const NEEDED: [SectionId; 12] = [
     SectionId::DebugAbbrev,
     SectionId::DebugAddr,
     SectionId::DebugAranges,
     SectionId::DebugInfo,
     SectionId::DebugLine,
     SectionId::DebugLineStr,
+    SectionId::DebugLoc,
+    SectionId::DebugLocLists,
     SectionId::DebugRanges,
     SectionId::DebugRngLists,
     SectionId::DebugStr,
@@ -57,6 +63,16 @@ pub(crate) struct DebugInfo {
     /// What all tables together may still cost.
     allowance: AtomicU64,
     units: OnceLock<Units>,
+    index: OnceLock<Index>,
+}
+
+/// The entries of the functions around an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FoundScope {
+    /// The unit's offset in the section.
+    pub unit: usize,
+    /// Offsets in the unit: the machine function, then the inlined calls, the outermost first.
+    pub functions: Vec<usize>,
 }
 
 /// What debug information says about an address.
@@ -105,9 +121,10 @@ impl DebugInfo {
         };
         let sections = load(elf);
         let shared = shared.map(load);
-        // All tables of the C library, or of a large Rust program, together cost about the size of their sections.
-        let allowance = AtomicU64::new(size.saturating_mul(4).saturating_add(BASE_ALLOWANCE));
-        Some(DebugInfo { sections, shared, size, allowance, units: OnceLock::new() })
+        // All tables of the C library, or of a large Rust program, together cost about the size of their sections, and
+        // the index of names as much again.
+        let allowance = AtomicU64::new(size.saturating_mul(8).saturating_add(BASE_ALLOWANCE));
+        Some(DebugInfo { sections, shared, size, allowance, units: OnceLock::new(), index: OnceLock::new() })
     }
 
     pub fn locate(&self, at: u64) -> Option<Found> {
@@ -147,6 +164,41 @@ impl DebugInfo {
             return Some(found);
         }
         best
+    }
+
+    /// The entries of the functions at `at`, as many as `locate` reports frames.
+    pub fn scope(&self, at: u64) -> Option<FoundScope> {
+        let found = |unit: &UnitEntry| {
+            let (function, _) = self.functions(unit).at(at)?;
+            let calls = function.inlined_at(at);
+            let skip = calls.len().saturating_sub(MAX_INLINED);
+            let calls = calls.into_iter().skip(skip).map(|c| &c.name);
+            let functions = [&function.name].into_iter().chain(calls).map(|n| n.entry.0).collect();
+            Some(FoundScope { unit: unit.offset.0, functions })
+        };
+        self.units().at(at).take(MAX_CANDIDATES).find_map(found)
+    }
+
+    /// The entries that are probably called `name`.
+    pub fn named(&self, name: &str, what: Named) -> Vec<Candidate> {
+        let load = || self.once(|dwarf, meter| Index::load(dwarf, self.units(), meter));
+        self.index.get_or_init(load).candidates(name, what, self.units())
+    }
+
+    /// The sections for a question that pays with `meter`: its own, or those it shares with other files.
+    pub fn dwarf<'a>(&'a self, shared: bool, meter: &'a Meter) -> Option<Dwarf<Metered<'a>>> {
+        let reader = |bytes: &'a Vec<u8>| Metered::new(bytes, meter);
+        Some(match (shared, &self.shared) {
+            (true, Some(shared)) => shared.borrow(reader),
+            (true, None) => return None,
+            (false, Some(shared)) => self.sections.borrow_with_sup(shared, reader),
+            (false, None) => self.sections.borrow(reader),
+        })
+    }
+
+    /// What one question about this file may cost.
+    pub fn question_allowance(&self) -> u64 {
+        self.size.saturating_mul(2).saturating_add(BASE_ALLOWANCE)
     }
 
     /// The code of line `line` of the files that `wanted` accepts, or of the next line there that has any.
@@ -227,7 +279,7 @@ impl DebugInfo {
 
     /// Work that may be asked for any number of times, each time with an allowance of its own.
     fn each<T>(&self, work: impl for<'a> FnOnce(&mut Dwarf<Metered<'a>>, &'a Meter) -> T) -> T {
-        self.metered(self.size.saturating_mul(2).saturating_add(BASE_ALLOWANCE), work).0
+        self.metered(self.question_allowance(), work).0
     }
 
     fn metered<T>(&self, limit: u64, work: impl for<'a> FnOnce(&mut Dwarf<Metered<'a>>, &'a Meter) -> T) -> (T, u64) {

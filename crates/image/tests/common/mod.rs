@@ -5,6 +5,9 @@
 
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
+pub mod gdb;
+pub mod limits;
+
 use image::{Bias, FileOffset, Image, ImageOffset};
 use model::GuestAddr;
 use std::path::{Path, PathBuf};

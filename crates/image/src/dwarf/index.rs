@@ -1,0 +1,154 @@
+//! Names of a file's variables, functions and types that can be named from anywhere, and the entries they stand for.
+//!
+//! Kept are hashes, not names: one entry costs a few words however long its name is, and whoever asks compares the
+//! names of the few that match. One pass over all units, without recursion.
+//! May miss: names in a shared file (`dwz`), and types declared inside of functions are found from everywhere.
+
+use super::meter::{Meter, Metered};
+use super::units::{Units, open_unit};
+use gimli::{AttributeValue, DwTag, Dwarf, Unit};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// What a name stands for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Named {
+    Variable,
+    Function,
+    Type,
+    /// The entry is that of the enumeration.
+    Enumerator,
+}
+
+/// All such names of one file.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    /// Sorted by hash.
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Entry {
+    hash: u64,
+    what: Named,
+    unit: u32,
+    entry: u32,
+}
+
+/// An entry that may be what was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Candidate {
+    pub unit: usize,
+    pub entry: usize,
+}
+
+impl Index {
+    pub fn load(dwarf: &mut Dwarf<Metered<'_>>, units: &Units, meter: &Meter) -> Index {
+        dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
+        let mut index = Index::default();
+        for (number, unit) in units.list.iter().enumerate() {
+            let Ok(header) = dwarf.debug_info.header_from_offset(unit.offset) else { continue };
+            let Ok(parsed) = open_unit(dwarf, header, meter) else { continue };
+            // What was read before damage is still good.
+            let _ = index.add(dwarf, &parsed, number as u32, meter);
+        }
+        index.entries.sort_unstable();
+        index
+    }
+
+    /// Entries whose name is probably `name`.
+    pub fn candidates(&self, name: &str, what: Named, units: &Units) -> Vec<Candidate> {
+        let hash = hash(name.as_bytes());
+        let first = self.entries.partition_point(|e| (e.hash, e.what) < (hash, what));
+        let matching = self.entries[first..].iter().take_while(|e| (e.hash, e.what) == (hash, what));
+        let candidate = |e: &Entry| {
+            let unit = units.list.get(e.unit as usize)?.offset.0;
+            Some(Candidate { unit, entry: e.entry as usize })
+        };
+        matching.filter_map(candidate).collect()
+    }
+
+    fn add(
+        &mut self,
+        dwarf: &Dwarf<Metered<'_>>,
+        unit: &Unit<Metered<'_>>,
+        number: u32,
+        meter: &Meter,
+    ) -> gimli::Result<()> {
+        // A definition outside of its class or namespace has its name from the declaration, which stands before it.
+        let mut declared: HashMap<usize, u64> = HashMap::new();
+        // The depth from which on everything is inside of a function.
+        let mut function: Option<isize> = None;
+        // An enumerator stands for the enumeration around it, which comes right before.
+        let mut enumeration = 0;
+        let mut entries = unit.entries_raw(None)?;
+        while !entries.is_empty() {
+            let offset = entries.next_offset().0;
+            let depth = entries.next_depth();
+            let Some(abbreviation) = entries.read_abbreviation()? else { continue };
+            meter.charge(abbreviation.attributes().len() as u64)?;
+            if function.is_some_and(|f| depth <= f) {
+                function = None;
+            }
+            let tag = abbreviation.tag();
+            let is_member = tag == gimli::DW_TAG_member;
+            let what = named(tag).filter(|w| function.is_none() || matches!(w, Named::Type | Named::Enumerator));
+            if tag == gimli::DW_TAG_enumeration_type {
+                enumeration = offset;
+            }
+            if tag == gimli::DW_TAG_subprogram && function.is_none() && abbreviation.has_children() {
+                function = Some(depth);
+            }
+            if what.is_none() && !is_member {
+                entries.skip_attributes(abbreviation.attributes())?;
+                continue;
+            }
+            let (mut name, mut declaration, mut specification) = (None, false, None);
+            for &spec in abbreviation.attributes() {
+                let attribute = entries.read_attribute(spec)?;
+                match attribute.name() {
+                    gimli::DW_AT_name => name = dwarf.attr_string(unit, attribute.value()).ok(),
+                    gimli::DW_AT_declaration => declaration = true,
+                    gimli::DW_AT_specification => specification = Some(attribute.value()),
+                    _ => {}
+                }
+            }
+            let specified = match specification {
+                Some(AttributeValue::UnitRef(to)) => declared.get(&to.0).copied(),
+                _ => None,
+            };
+            let Some(hash) = name.map(|n| hash(n.rest())).or(specified) else { continue };
+            if is_member || declaration {
+                declared.insert(offset, hash);
+                continue;
+            }
+            let offset = if what == Some(Named::Enumerator) { enumeration } else { offset };
+            if let (Some(what), Ok(entry)) = (what, u32::try_from(offset)) {
+                self.entries.push(Entry { hash, what, unit: number, entry });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn named(tag: DwTag) -> Option<Named> {
+    match tag {
+        gimli::DW_TAG_variable => Some(Named::Variable),
+        gimli::DW_TAG_subprogram => Some(Named::Function),
+        gimli::DW_TAG_enumerator => Some(Named::Enumerator),
+        gimli::DW_TAG_base_type
+        | gimli::DW_TAG_structure_type
+        | gimli::DW_TAG_class_type
+        | gimli::DW_TAG_union_type
+        | gimli::DW_TAG_enumeration_type
+        | gimli::DW_TAG_typedef => Some(Named::Type),
+        _ => None,
+    }
+}
+
+/// Names are chosen by whoever made the file, so an attacker may make many collide; then one lookup is linear.
+fn hash(name: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
+}
