@@ -85,9 +85,11 @@ fn step(tally: &mut Tally, name: &str, words: &[String]) {
     println!("== cargo {}", words.join(" "));
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(words).current_dir(root());
-    if name == "documentation" {
-        command.env("RUSTDOCFLAGS", "-D warnings");
-    }
+    match name {
+        "documentation" => command.env("RUSTDOCFLAGS", "-D warnings"),
+        // Tests against gdb must not pass because it is missing.
+        _ => command.env("CLEW_REQUIRE_GDB", "1"),
+    };
     let result = match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(status.to_string()),

@@ -27,6 +27,7 @@ const PACKAGES: &[Package] = &[
     package("g++", "g++", "C++ guests"),
     package("libc6-dev", "/usr/include/stdio.h", "guests"),
     package("binutils", "objdump", "agree"),
+    package("gdb", "gdb", "tests of backtraces and variables"),
     package("make", "make", "agree"),
     package("musl-tools", "musl-gcc", "musl guests"),
     package("golang-go", "go", "the Go guest"),

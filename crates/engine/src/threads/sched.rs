@@ -294,7 +294,7 @@ impl Sched {
         self.wait_for_turn(t);
     }
 
-    /// From now on turns are bounded by ticks, or not. Who waits notices within [`LONG_NS`].
+    /// From now on turns are bounded by ticks, or not. Who waits notices within a second.
     pub fn set_ticking(&self, ticking: bool) {
         self.ticking.store(ticking as u32, Relaxed);
     }

@@ -53,10 +53,10 @@ impl Inspector<'_> {
         let value = Evaluator { program: &program, view }.evaluate(&node)?;
         let size = program.size_of(&value.ty);
         // What is optimized out can be said; memory that cannot be read is an error.
-        if let (Store::Memory(_), Some(size)) = (&value.store, size) {
-            if let Err(missing @ Missing::Memory(_)) = value.known_bytes(self.process, size.min(1)) {
-                return Err(explain(missing).at(node.at));
-            }
+        if let (Store::Memory(_), Some(size)) = (&value.store, size)
+            && let Err(missing @ Missing::Memory(_)) = value.known_bytes(self.process, size.min(1))
+        {
+            return Err(explain(missing).at(node.at));
         }
         let number = match program.number(&value) {
             Ok(Number::Integer(n)) => Some(n),

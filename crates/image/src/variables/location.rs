@@ -270,7 +270,7 @@ impl<'a> Program<'a> {
         let size = size.ok_or(Missing::OptimizedOut)?;
         let mut bytes: Vec<Option<u8>> = Vec::new();
         for piece in pieces {
-            let whole = |bits: u64| (bits % 8 == 0).then_some(bits / 8).and_then(|n| usize::try_from(n).ok());
+            let whole = |bits: u64| bits.is_multiple_of(8).then_some(bits / 8).and_then(|n| usize::try_from(n).ok());
             let wanted = match piece.size_in_bits {
                 Some(bits) => whole(bits).ok_or(Missing::OptimizedOut)?,
                 None => size,

@@ -266,10 +266,10 @@ impl<'a> Printer<'_, 'a> {
         if count == 0 {
             return self.out.push_str("{}");
         }
-        if let Some(Class::Character { size: 1, .. }) = self.program.class(element) {
-            if self.characters(value, count) {
-                return;
-            }
+        if let Some(Class::Character { size: 1, .. }) = self.program.class(element)
+            && self.characters(value, count)
+        {
+            return;
         }
         self.out.push('{');
         let (mut at, mut shown) = (0, 0);
