@@ -4,15 +4,19 @@
 //! SIGSEGV (address not mapped, 0x0) in parse_header at parse.c:88 (/usr/bin/foo+0x1234)
 //!   #1 main at main.c:12
 //! ```
-//! The backtrace is rough: it lists the words on the stack that can be return addresses, so it may show calls that have
-//! already returned, and it misses callers whose frames were not sent.
+//! The backtrace follows the call frame information of the files. Where there is none (code made at run time, files that
+//! are gone), it lists instead the words on the stack that can be return addresses: that is rough, as it may show calls that
+//! have already returned. Callers beyond the part of the stack that was sent are missing.
 
 use crate::address::{FileOffset, ImageOffset};
 use crate::images::{Images, Place};
+use crate::process::{LoadedImages, MappedFile, Register, Stopped};
 use crate::return_address::{LONGEST_CALL, ends_with_call};
 use crate::signals;
+use crate::unwind::{Origin, StackFrame, backtrace};
 use model::GuestAddr;
-use model::wire::{Crash, Frame};
+use model::wire::{Crash, Frame, Mapped};
+use std::path::{Path, PathBuf};
 
 /// More lines of backtrace help nobody.
 const MAX_LINES: usize = 30;
@@ -37,13 +41,33 @@ impl<'a> Describe<'a> {
             None => format!("{} at {}", what(crash), place.address),
         }];
         let inlined = place.names.iter().skip(1).cloned();
-        let frames = crash.frames.iter().filter_map(|f| self.caller(f)).flatten();
+        let frames = self.unwound(crash).unwrap_or_else(|| {
+            let rough = crash.frames.iter().filter_map(|f| self.caller(f));
+            rough.flatten().collect()
+        });
         let mut callers = inlined.chain(frames);
         lines.extend(callers.by_ref().take(MAX_LINES).zip(1..).map(|(name, n)| format!("  #{n} {name}")));
         if callers.next().is_some() {
             lines.push("  …".to_string());
         }
         lines
+    }
+
+    /// The names of all callers, the innermost first, if the stack can be followed at all.
+    fn unwound(&self, crash: &Crash) -> Option<Vec<String>> {
+        let process = Crashed::new(crash, self.images);
+        let callers = backtrace(&process, MAX_LINES + 2).frames.split_off(1);
+        if callers.first()?.origin == Origin::Guess {
+            return None;
+        }
+        let names = |frame: &StackFrame| match process.images.at(frame.at) {
+            Some((_, loaded, at)) => {
+                let place = self.images.place(&loaded.image.path().to_string_lossy(), at.into(), frame.at);
+                if place.names.is_empty() { vec![place.address] } else { place.names }
+            }
+            None => vec![frame.at.to_string()],
+        };
+        Some(callers.iter().filter(|f| !f.trampoline).flat_map(names).collect())
     }
 
     /// The names for a return address, the innermost first, or `None` when it cannot be one.
@@ -57,6 +81,55 @@ impl<'a> Describe<'a> {
         }
         if place.names.is_empty() { Some(vec![place.address]) } else { Some(place.names) }
     }
+}
+
+/// What a report tells of the process that crashed.
+struct Crashed<'a> {
+    crash: &'a Crash,
+    images: LoadedImages,
+}
+
+impl<'a> Crashed<'a> {
+    fn new(crash: &'a Crash, images: &Images) -> Crashed<'a> {
+        let mapped: Vec<MappedFile> = crash.mapped.iter().map(mapped_file).collect();
+        let program = Path::new(&crash.file);
+        Crashed { crash, images: LoadedImages::from_mappings(images, program, &mapped) }
+    }
+}
+
+impl Stopped for Crashed<'_> {
+    fn read(&self, at: GuestAddr, to: &mut [u8]) -> usize {
+        let stack = GuestAddr(self.crash.registers.gpr[4]);
+        let on_stack = at.0.checked_sub(stack.0).and_then(|n| self.crash.stack.get(usize::try_from(n).ok()?..));
+        let bytes = match on_stack {
+            Some(rest) => rest.to_vec(),
+            // What is not on the stack can only be constant: code.
+            None => {
+                let constant = self.images.at(at).and_then(|(_, l, offset)| l.image.bytes(offset, to.len() as u64));
+                constant.unwrap_or_default()
+            }
+        };
+        let n = bytes.len().min(to.len());
+        to[..n].copy_from_slice(&bytes[..n]);
+        n
+    }
+
+    fn register(&self, register: Register) -> Option<u64> {
+        /// Hardware numbers in the order of DWARF's.
+        const ORDER: [usize; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
+        match register {
+            Register::RIP => Some(self.crash.registers.rip),
+            Register(n) => ORDER.get(usize::from(n)).map(|hardware| self.crash.registers.gpr[*hardware]),
+        }
+    }
+
+    fn images(&self) -> &LoadedImages {
+        &self.images
+    }
+}
+
+fn mapped_file(m: &Mapped) -> MappedFile {
+    MappedFile { path: PathBuf::from(&m.file), start: m.start, offset: FileOffset(m.file_offset) }
 }
 
 fn what(crash: &Crash) -> String {

@@ -50,7 +50,19 @@ fn fixture(flags: &[&str], strip: &[&str]) -> Fixture {
 fn crash(signal: u32, code: i32, addr: u64) -> Crash {
     let registers = Registers { rip: 0x5555_5555_5000, ..Registers::default() };
     let (file, frames) = (String::new(), Vec::new());
-    Crash { tid: 1, signal, code, addr: GuestAddr(addr), registers, tick: 0, file, file_offset: 0, frames }
+    Crash {
+        tid: 1,
+        signal,
+        code,
+        addr: GuestAddr(addr),
+        registers,
+        tick: 0,
+        file,
+        file_offset: 0,
+        stack: Vec::new(),
+        mapped: Vec::new(),
+        frames,
+    }
 }
 
 #[test]

@@ -40,8 +40,19 @@ fn question(path: &Path, random: &mut Random) {
     let frames = frames.map(|o| Frame { pc: GuestAddr(o), file: file.to_string(), file_offset: o }).collect();
     let registers = Registers::default();
     let (file_offset, addr) = (random.next() % 0x3000, GuestAddr(0));
-    let crash =
-        Crash { tid: 1, signal: 11, code: 1, addr, registers, tick: 0, file: file.to_string(), file_offset, frames };
+    let crash = Crash {
+        tid: 1,
+        signal: 11,
+        code: 1,
+        addr,
+        registers,
+        tick: 0,
+        file: file.to_string(),
+        file_offset,
+        stack: Vec::new(),
+        mapped: Vec::new(),
+        frames,
+    };
     Describe::new(&images).crash(&crash);
     image.image_offset(FileOffset(random.next()));
 }

@@ -6,7 +6,7 @@
 //! Decoding never panics: a packet that does not parse is `None`.
 
 use crate::{Cpu, GuestAddr, Mode};
-use alloc::{string::String, vec::Vec};
+use alloc::{boxed::Box, string::String, vec::Vec};
 
 /// First word of a configuration; changes whenever the encoding does.
 const CONFIG_MAGIC: u32 = 0x434c_4301;
@@ -150,8 +150,21 @@ pub struct Crash {
     /// File mapped at the pc and the file offset of the pc, when there is one.
     pub file: String,
     pub file_offset: u64,
-    /// Words on the stack that point into executable mappings follow as (address) candidates for a rough backtrace.
+    /// The stack from its pointer upwards, as much as fits.
+    pub stack: Vec<u8>,
+    /// The files that are mapped, each with the first of its pieces: with the stack enough for a backtrace.
+    pub mapped: Vec<Mapped>,
+    /// Words on the stack that point into executable mappings: candidates for a rough backtrace where nothing describes
+    /// the frames.
     pub frames: Vec<Frame>,
+}
+
+/// A piece of a file in memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mapped {
+    pub start: GuestAddr,
+    pub file: String,
+    pub file_offset: u64,
 }
 
 /// A code address with the file it is mapped from.
@@ -185,7 +198,7 @@ pub enum Report {
     Counts(Vec<BlockCount>),
     Stats(Stats),
     /// The guest died of a signal.
-    Crash(Crash),
+    Crash(Box<Crash>),
     /// The engine itself is wrong; says where.
     EngineFault {
         message: String,
@@ -348,7 +361,7 @@ impl Packet {
                 })
             })?),
             5 => Report::Stats(r.stats()?),
-            6 => Report::Crash(r.crash()?),
+            6 => Report::Crash(Box::new(r.crash()?)),
             7 => Report::EngineFault { message: r.str()?, pc: GuestAddr(r.u64()?) },
             8 => Report::Lost { message: r.str()?, pc: GuestAddr(r.u64()?) },
             9 => Report::Note { message: r.str()?, pc: GuestAddr(r.u64()?) },
@@ -444,6 +457,13 @@ impl Writer {
         self.u64(c.tick);
         self.str(&c.file);
         self.u64(c.file_offset);
+        self.bytes(&c.stack);
+        self.u32(c.mapped.len() as u32);
+        for m in &c.mapped {
+            self.u64(m.start.0);
+            self.str(&m.file);
+            self.u64(m.file_offset);
+        }
         self.u32(c.frames.len() as u32);
         for f in &c.frames {
             self.u64(f.pc.0);
@@ -570,6 +590,9 @@ impl<'a> Reader<'a> {
             tick: self.u64()?,
             file: self.str()?,
             file_offset: self.u64()?,
+            stack: self.bytes()?.to_vec(),
+            mapped: self
+                .list(|r| Some(Mapped { start: GuestAddr(r.u64()?), file: r.str()?, file_offset: r.u64()? }))?,
             frames: self.list(|r| Some(Frame { pc: GuestAddr(r.u64()?), file: r.str()?, file_offset: r.u64()? }))?,
         })
     }
@@ -599,7 +622,7 @@ mod tests {
         }]));
         check_round_trip(Report::ProbeHit { probe: 1, tid: 2, tick: 3, registers });
         check_round_trip(Report::Stats(Stats { blocks: 1, threads: 99, ..Stats::default() }));
-        check_round_trip(Report::Crash(Crash {
+        check_round_trip(Report::Crash(Box::new(Crash {
             tid: 1,
             signal: 11,
             code: -6,
@@ -608,8 +631,10 @@ mod tests {
             tick: 4,
             file: "a".into(),
             file_offset: 2,
+            stack: alloc::vec![1, 2, 3],
+            mapped: alloc::vec![Mapped { start: GuestAddr(4096), file: "c".into(), file_offset: 8192 }],
             frames: alloc::vec![Frame { pc: GuestAddr(1), file: "b".into(), file_offset: 3 }],
-        }));
+        })));
         check_round_trip(Report::NotLoaded { status: 126, message: "no".into() });
     }
 

@@ -172,7 +172,7 @@ impl Gathering {
                 return self.run.images.push(image);
             }
             Report::Stats(stats) => return self.stats(packet.pid, *stats),
-            Report::Crash(crash) if first => self.crash = Some(Box::new(crash.clone())),
+            Report::Crash(crash) if first => self.crash = Some(crash.clone()),
             // The first of these is the cause; what follows it may be its consequence.
             Report::EngineFault { message, pc } if first => {
                 self.decide(Outcome::EngineFault { message: message.clone(), pc: *pc });

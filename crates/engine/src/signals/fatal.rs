@@ -7,11 +7,16 @@ use crate::procfs::read_file;
 use crate::state::Engine;
 use crate::sys::{self, nr};
 use crate::threads::{SigInfo, Thread};
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::Range;
 use model::GuestAddr;
-use model::wire::{Crash, Frame, Registers, Report};
+use model::wire::{Crash, Frame, Mapped, Registers, Report};
 
+/// What of the stack and of the list of mapped files is told: a report must fit into a packet.
+const STACK_BYTES: usize = 24 << 10;
+const MAPPED_BYTES: usize = 16 << 10;
 /// Words of stack looked at for return addresses.
 const STACK_WORDS: u64 = 512;
 const FRAMES: usize = 24;
@@ -20,7 +25,7 @@ const FRAMES: usize = 24;
 pub fn die(e: &mut Engine, t: &mut Thread, signal: u32, info: &SigInfo) -> ! {
     e.close_trace();
     let crash = describe(e, t, signal, info);
-    e.control.send(e.pid, Report::Crash(crash));
+    e.control.send(e.pid, Report::Crash(Box::new(crash)));
     e.send_totals();
     e.finish_vfork();
     loop {
@@ -67,6 +72,9 @@ fn describe(e: &Engine, t: &Thread, signal: u32, info: &SigInfo) -> Crash {
             }
         }
     }
+    let mut stack = alloc::vec![0; STACK_BYTES];
+    let readable = sys::read_guest(g.gpr[4], &mut stack);
+    stack.truncate(readable);
     Crash {
         tid: t.tid,
         signal,
@@ -76,8 +84,35 @@ fn describe(e: &Engine, t: &Thread, signal: u32, info: &SigInfo) -> Crash {
         tick: e.clock.now(),
         file,
         file_offset,
+        stack,
+        mapped: mapped_files(&maps),
         frames,
     }
+}
+
+/// The files in the list of mappings, each with its first piece.
+fn mapped_files(maps: &[u8]) -> Vec<Mapped> {
+    let mut files: Vec<Mapped> = Vec::new();
+    let mut room = MAPPED_BYTES;
+    for (range, offset, name) in maps.split(|b| *b == b'\n').filter_map(file_mapping) {
+        if name.starts_with("/memfd:") || files.iter().any(|f| f.file == name) {
+            continue;
+        }
+        let Some(left) = room.checked_sub(name.len() + 24) else { break };
+        room = left;
+        files.push(Mapped { start: GuestAddr(range.start), file: name.into(), file_offset: offset });
+    }
+    files
+}
+
+/// Range, offset and name of a line of the list of mappings, if it is of a file.
+fn file_mapping(line: &[u8]) -> Option<(Range<u64>, u64, &str)> {
+    let hex = |s: &str| u64::from_str_radix(s, 16).ok();
+    let mut words = core::str::from_utf8(line).ok()?.split_ascii_whitespace();
+    let (lo, hi) = words.next()?.split_once('-')?;
+    let offset = words.nth(1)?;
+    let name = words.nth(2).filter(|n| n.starts_with('/'))?;
+    Some((hex(lo)?..hex(hi)?, hex(offset)?, name))
 }
 
 /// Does the code before `at` end in a call?
@@ -97,17 +132,7 @@ fn is_return_address(e: &Engine, at: u64) -> bool {
 
 /// Name and file offset of what is mapped at `pc`.
 fn find_file(maps: &[u8], pc: u64) -> Option<(String, u64)> {
-    let hex = |s: &str| u64::from_str_radix(s, 16).ok();
-    for line in maps.split(|b| *b == b'\n') {
-        let line = core::str::from_utf8(line).ok()?;
-        let mut words = line.split_ascii_whitespace();
-        let (Some(range), _, Some(offset)) = (words.next(), words.next(), words.next()) else { continue };
-        let Some((lo, hi)) = range.split_once('-') else { continue };
-        let (lo, hi) = (hex(lo)?, hex(hi)?);
-        if (lo..hi).contains(&pc) {
-            let name = words.nth(2).filter(|n| n.starts_with('/'))?;
-            return Some((name.into(), pc - lo + hex(offset)?));
-        }
-    }
-    None
+    let mut files = maps.split(|b| *b == b'\n').filter_map(file_mapping);
+    let (range, offset, name) = files.find(|(range, ..)| range.contains(&pc))?;
+    Some((name.into(), pc - range.start + offset))
 }
