@@ -21,9 +21,16 @@ pub struct Scratch {
 
 impl Scratch {
     pub fn new(purpose: &str) -> io::Result<Scratch> {
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = env::temp_dir().canonicalize()?.join(format!("clew-{purpose}-{}-{n}", std::process::id()));
-        fs::create_dir(&path)?;
+        let folder = env::temp_dir().canonicalize()?;
+        let path = loop {
+            let n = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = folder.join(format!("clew-{purpose}-{}-{n}", std::process::id()));
+            match fs::create_dir(&path) {
+                // Left behind by a process with the same number that was killed: in a container numbers come again soon.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                other => break other.map(|()| path)?,
+            }
+        };
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
         Ok(Scratch { path, keep: false })
     }
