@@ -31,6 +31,7 @@ pub enum Extent {
 
 const AGREE_SAMPLE: usize = 100;
 const CONFINED_SAMPLE: usize = 20;
+const REPLAY_SAMPLE: usize = 70;
 const PYSUITE_SAMPLE: usize = 60;
 
 /// Runs everything; false if something failed.
@@ -120,6 +121,13 @@ fn suites(extent: Extent, clew: &str, tallies: &mut Vec<Tally>) {
             ..agree::Request::default()
         })
     };
+    let replay = agree::Request {
+        clew: clew(),
+        sample: sample(REPLAY_SAMPLE),
+        replay: true,
+        seeds: if full { agree::replay::SEEDS } else { agree::replay::SAMPLE_SEEDS },
+        ..agree::Request::default()
+    };
     let plain = Confinement::default();
     let confined = Confinement { user: true, filter: true, mounts: true };
     let bench = bench::Request {
@@ -132,15 +140,17 @@ fn suites(extent: Extent, clew: &str, tallies: &mut Vec<Tally>) {
     };
     let pysuite =
         pysuite::Request { clew: clew(), only: None, sample: sample(PYSUITE_SAMPLE), mode: "none".to_owned() };
-    let steps: [(&str, &Suite<'_>); 8] = [
+    let steps: [(&str, &Suite<'_>); 10] = [
         ("oracles", &|| Ok(oracles::oracles(full))),
         ("agree", &|| agreement(plain, AGREE_SAMPLE)),
         ("agree confined", &|| agreement(confined, CONFINED_SAMPLE)),
+        ("agree replay", &|| agree::agree(&replay)),
         ("pysuite", &|| pysuite::pysuite(&pysuite)),
         ("determinism", &|| determinism::determinism(clew(), if full { 20 } else { 4 }, None)),
         ("isolation", &|| isolation::isolation(clew(), &["none", "count", "trace"])),
         ("badinput", &|| badinput::badinput(clew())),
         ("bench engine", &|| run_bench(&bench)),
+        ("bench record", &|| run_record_bench(&bench)),
     ];
     for (name, suite) in steps {
         println!("== {name}");
@@ -160,6 +170,15 @@ pub fn run_bench(request: &bench::Request) -> Result<Tally, String> {
     let (rows, tally) = bench::measure(request)?;
     if request.publish {
         bench::publish(&rows, &machine(), &root().join("docs/performance.md"))?;
+    }
+    Ok(tally)
+}
+
+/// The same for recording and replay, in a section of its own.
+pub fn run_record_bench(request: &bench::Request) -> Result<Tally, String> {
+    let (measured, tally) = bench::record::measure(request)?;
+    if request.publish {
+        bench::record::publish(&measured, &machine(), &root().join("docs/performance.md"))?;
     }
     Ok(tally)
 }

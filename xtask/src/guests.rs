@@ -79,12 +79,17 @@ impl Stage {
     ///
     /// The same name gives the same path, so that runs that print their directory can be compared.
     pub fn fresh(&self, name: &str) -> io::Result<PathBuf> {
-        let folder = self.scratch.path().join("cases").join(name);
+        let folder = self.folder(name);
         scratch::remove_tree(&folder);
         fs::create_dir_all(folder.join("w"))?;
         fs::create_dir(folder.join("tmp"))?;
         symlink(self.inputs(), folder.join("w/in"))?;
         Ok(folder)
+    }
+
+    /// The folder that [`Stage::fresh`] makes for `name`.
+    pub fn folder(&self, name: &str) -> PathBuf {
+        self.scratch.path().join("cases").join(name)
     }
 
     /// Where the streams of the run called `name` are kept.

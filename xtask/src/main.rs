@@ -37,12 +37,15 @@ const USAGE: &str = "usage: cargo xtask TASK [OPTIONS]
   agree         command lines natively and under `clew run`, compared byte for byte
                   --mode none,tick,count,trace  --only TEXT  --sample N  --seed N  --as-user  --confined
                   --native-only  --jobs N  --keep  --limit SECONDS
+                  --replay: `clew record` and `clew replay --verify` instead; threaded cases under --seeds N seeds
   pysuite       CPython's own tests natively and under `clew run`    --only MODULE  --sample N  --mode MODE
   determinism   the same seed gives the same run                     --runs N  --only TEXT
   isolation     wild loads and stores behave as natively             --mode LIST
   badinput      bad input gives one clear sentence and the right status
   oracles       the tests against independent oracles, with their figures   --full
   bench engine  ratios to native, beside valgrind and qemu           --rounds N  --only TEXT  --quick  --no-peers
+                  --publish
+  bench record  recording and replay: ratios to native, sizes        --rounds N  --only TEXT  --quick  --no-peers
                   --publish
 
 Every suite takes --clew PATH for another binary than the workspace's own.
@@ -115,12 +118,14 @@ fn run(task: &str, mut args: Args) -> Result<bool, String> {
             show(oracles::oracles(full))
         }
         "bench" => {
-            if args.word().as_deref() != Some("engine") {
-                return Err("only `bench engine` exists".to_owned());
-            }
+            let what = args.word();
             let request = bench::Request::from_args(&mut args)?;
             args.finish()?;
-            show(check::run_bench(&request)?)
+            match what.as_deref() {
+                Some("engine") => show(check::run_bench(&request)?),
+                Some("record") => show(check::run_record_bench(&request)?),
+                _ => Err("only `bench engine` and `bench record` exist".to_owned()),
+            }
         }
         _ => Err(format!("no task `{task}`\n\n{USAGE}")),
     }

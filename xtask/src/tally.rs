@@ -10,6 +10,8 @@ pub struct Tally {
     pub total: usize,
     /// One line per failure.
     pub failures: Vec<String>,
+    /// What did all that can be asked of it but is not exact; counted apart, not as passed.
+    pub inexact: Vec<String>,
     /// What was not run, and why; limits that a reader must know.
     pub notes: Vec<String>,
 }
@@ -32,6 +34,11 @@ impl Tally {
         }
     }
 
+    /// Counts one result that is right as far as it can be known, apart from those that passed.
+    pub fn count_inexact(&mut self, what: &str) {
+        self.inexact.push(what.to_owned());
+    }
+
     pub fn note(&mut self, text: impl Into<String>) {
         let text = text.into();
         println!("{}: note: {text}", self.name);
@@ -45,6 +52,10 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} of {} passed", self.name, self.passed, self.total)
+        write!(f, "{}: {} of {} passed", self.name, self.passed, self.total)?;
+        match self.inexact.len() {
+            0 => Ok(()),
+            n => write!(f, ", {n} inexact"),
+        }
     }
 }

@@ -34,8 +34,65 @@ pub struct Cli {
 pub enum Verb {
     /// Run a program under the engine and record nothing
     Run(Run),
+    /// Record a program and everything it starts
+    Record(Record),
+    /// Re-execute a recording
+    Replay(Replay),
     /// Say what works on this machine
     Doctor(Doctor),
+}
+
+/// Record a program and everything it starts.
+///
+/// Standard input, output and error, signals, the terminal and the exit status are the program's own, as with `clew run`.
+/// The recording goes into Clew's home folder (CLEW_HOME, else XDG_DATA_HOME/clew, else ~/.local/share/clew), where the
+/// newest is called `latest`.
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "clew record [OPTIONS] [--] PROGRAM [ARGS]...",
+    after_help = "Examples:
+  clew record -- ./prog input.txt            record a run
+  clew replay latest                         run it again, exactly
+  clew record -o bug.rec -- ./prog           put the recording elsewhere
+  clew record --seed 7 -- ./threaded         schedule, clock and random numbers follow from 7"
+)]
+pub struct Record {
+    /// Put the recording into this folder, which must not exist or be empty
+    #[arg(short = 'o', long = "output", value_name = "FOLDER")]
+    pub output: Option<std::path::PathBuf>,
+    /// Make schedules, clocks and random numbers follow from N alone
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Which CPU the program is told it runs on
+    #[arg(long, value_enum, default_value_t)]
+    pub cpu: CpuName,
+    /// Do not print crashes and notes; the engine's own failures are always printed
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The program, found through PATH as a shell would, and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    pub command: Vec<OsString>,
+}
+
+/// Re-execute a recording and re-emit what it wrote.
+///
+/// Nothing outside is touched: everything that came from outside comes from the recording. With `--verify` the state of
+/// the program is compared with the recorded digests, and the last line on standard error is `identical` or the first
+/// difference. Exit status: 0 replayed, 1 differs, 2 bad usage or input, 3 a fault of Clew.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  clew replay latest                what it wrote, again
+  clew replay latest --verify       and was it exactly the same?
+  clew replay latest:4711           one process of several")]
+pub struct Replay {
+    /// A recording: its name, a path, `latest` or a packed file; `:PID[.IMAGE]` behind it names one process
+    pub recording: String,
+    /// Compare the state with the recorded digests
+    #[arg(long)]
+    pub verify: bool,
+    /// Do not print notes
+    #[arg(short, long)]
+    pub quiet: bool,
 }
 
 /// Run a program under the engine and record nothing.
@@ -138,6 +195,15 @@ pub enum SinkName {
     Check,
 }
 
+impl From<CpuName> for model::Cpu {
+    fn from(name: CpuName) -> model::Cpu {
+        match name {
+            CpuName::V2 => model::Cpu::V2,
+            CpuName::Native => model::Cpu::Native,
+        }
+    }
+}
+
 impl Run {
     /// The mode after `--seed` has had its say: a seed needs the tick clock.
     pub fn effective_mode(&self) -> model::Mode {
@@ -170,7 +236,7 @@ pub fn refuse(error: &clap::Error, startup: &Startup) -> i32 {
         None => message::stderr(&text),
     }
     // What `run` returns is the program's, so its own failures must be told apart; the other verbs have 2 for this.
-    if verb.is_some_and(|v| v == "run") { status::FAILURE } else { status::USAGE }
+    if verb.is_some_and(|v| v == "run" || v == "record") { status::FAILURE } else { status::USAGE }
 }
 
 /// The verb, and whether colour is wanted, of a command line that may be wrong.

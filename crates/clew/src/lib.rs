@@ -8,8 +8,12 @@ mod crash;
 mod doctor;
 mod ending;
 mod find;
+mod guest;
+mod home;
 mod jobs;
 mod message;
+mod record;
+mod replay;
 mod run;
 mod startup;
 mod stats;
@@ -36,7 +40,7 @@ mod status {
 
 /// Runs the command line of this process; gives its exit status, if it comes back at all.
 pub fn main() -> i32 {
-    let is_run = std::env::args_os().skip(1).any(|a| a == "run");
+    let is_run = std::env::args_os().skip(1).any(|a| a == "run" || a == "record");
     let status = catch_unwind(AssertUnwindSafe(|| {
         let startup = Startup::look();
         dispatch(&startup)
@@ -54,6 +58,8 @@ fn dispatch(startup: &Startup) -> i32 {
     };
     match parsed.verb {
         cli::Verb::Run(options) => run::run(&options, parsed.color, startup),
+        cli::Verb::Record(options) => record::run(&options, parsed.color, startup),
+        cli::Verb::Replay(options) => replay::run(&options, parsed.color, startup),
         cli::Verb::Doctor(options) => doctor::run(&options, parsed.color, startup),
     }
 }

@@ -80,7 +80,7 @@ impl Engine {
             block_id: id,
             counter: counted.then_some(counter),
             taken_counter: (counted && self.config.coverage).then_some(counter + TAKEN as i32),
-            virtual_time: self.seeded(),
+            virtual_time: self.virtual_time(),
         };
         let probes = &self.probes;
         let memory = &self.memory;
@@ -175,6 +175,16 @@ impl Engine {
         }
     }
 
+    /// Blocks that run over `at` are made anew.
+    pub fn drop_blocks_over(&mut self, at: u64) {
+        for b in self.pages.blocks_on(at) {
+            let block = &self.cache.blocks[b as usize];
+            if block.valid && (block.pc..block.pc + block.guest_len as u64).contains(&at) {
+                self.cache.invalidate(b);
+            }
+        }
+    }
+
     /// The guest writes to a page with translations: they go, and the page is writable again.
     pub fn code_written(&mut self, page: u64) {
         let blocks = self.pages.written(page);
@@ -212,7 +222,6 @@ impl Engine {
     /// A block for just the instruction at `pc`, which writes to translated code, perhaps its own page: the page stays
     /// writable, and the block is used once, because the bytes behind the instruction may change.
     pub fn alone(&mut self, pc: u64) -> Option<BlockIndex> {
-        self.clock.step();
         let block = self.translate_block(pc, false, 1, false)?;
         if let Some(to) = self.translation.next {
             self.cache.append_jump(to);

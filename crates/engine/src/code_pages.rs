@@ -95,6 +95,11 @@ impl CodePages {
         (blocks, protected)
     }
 
+    /// Blocks made from the page of `at`.
+    pub fn blocks_on(&self, at: u64) -> Vec<BlockIndex> {
+        self.pages.get(&(at >> 12)).map_or(Vec::new(), |p| p.blocks.clone())
+    }
+
     /// Is any page protected?
     pub fn any_protected(&self) -> bool {
         self.protected != 0

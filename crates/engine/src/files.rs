@@ -11,31 +11,44 @@ const WANTED: u64 = 1016;
 pub struct HiddenFds {
     pub control: i32,
     pub engine: i32,
+    /// The recording's folder, and that of the files kept before it; -1 where there is none.
+    pub folder: i32,
+    pub store: i32,
 }
 
 impl HiddenFds {
     /// Moves the descriptors of `config` to high numbers.
     pub fn settle(config: &Config) -> HiddenFds {
-        HiddenFds { control: move_up(config.control_fd), engine: move_up(config.engine_fd) }
+        let (folder, store) = match (&config.record, &config.replay) {
+            (Some(r), _) => (r.folder_fd, r.store_fd),
+            (None, Some(r)) => (r.files_fd, -1),
+            (None, None) => (-1, -1),
+        };
+        HiddenFds {
+            control: move_up(config.control_fd),
+            engine: move_up(config.engine_fd),
+            folder: move_up(folder),
+            store: move_up(store),
+        }
     }
 
     pub fn contains(&self, fd: u64) -> bool {
         let fd = fd as u32 as i32;
-        fd >= 0 && (fd == self.control || fd == self.engine)
+        fd >= 0 && self.each().contains(&fd)
     }
 
     /// The guest wants this very number: ours goes elsewhere.
     pub fn make_way(&mut self, fd: u64) {
         let fd = fd as u32 as i32;
-        for ours in [&mut self.control, &mut self.engine] {
+        for ours in [&mut self.control, &mut self.engine, &mut self.folder, &mut self.store] {
             if *ours == fd {
                 *ours = move_up(fd);
             }
         }
     }
 
-    pub fn each(&self) -> [i32; 2] {
-        [self.control, self.engine]
+    pub fn each(&self) -> [i32; 4] {
+        [self.control, self.engine, self.folder, self.store]
     }
 }
 

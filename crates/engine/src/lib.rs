@@ -24,6 +24,8 @@ pub mod load;
 pub mod memory;
 pub mod probes;
 pub mod procfs;
+pub mod record;
+pub mod replay;
 pub mod report;
 pub mod run;
 pub mod seccomp;

@@ -213,6 +213,18 @@ impl Memory {
         self.maps.iter().map(|(&s, v)| (s, v))
     }
 
+    /// The first page from `from` on of private writable memory, of each mapping only its first `part` bytes.
+    pub fn next_private_writable(&self, from: u64, part: u64) -> Option<u64> {
+        let wanted = |v: &Vma| !v.shared && v.is(PROT_READ | PROT_WRITE);
+        if let Some((start, vma)) = self.find(from)
+            && wanted(&vma)
+            && from - start < part
+        {
+            return Some(page_down(from));
+        }
+        self.maps.range(from..).find(|(_, v)| wanted(v)).map(|(&s, _)| s)
+    }
+
     /// Other pages through which the contents of `page` can be changed.
     pub fn aliases(&self, page: u64) -> Vec<u64> {
         let Some((start, vma)) = self.find(page).filter(|(_, v)| v.object.is_some()) else { return Vec::new() };

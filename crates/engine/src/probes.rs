@@ -26,12 +26,16 @@ struct SiteState {
     /// What the counter was last set to.
     armed: u64,
     probes: Vec<u32>,
+    /// A replay wants to be asked at every execution.
+    stop: bool,
 }
 
 #[derive(Default)]
 pub struct Probes {
     all: Vec<Probe>,
     sites: AddressMap<SiteState>,
+    /// Counters of sites that are gone.
+    free: Vec<u32>,
 }
 
 /// What a probe asks the run loop to do next.
@@ -50,13 +54,49 @@ impl Probes {
         for (n, p) in probes.iter().enumerate() {
             let at = resolve(p.site, bias);
             let counter = self.sites.len() as u32;
-            let site = self.sites.entry(at).or_insert(SiteState { counter, executed: 0, armed: 0, probes: Vec::new() });
+            let site = self.sites.entry(at).or_insert(SiteState { counter, executed: 0, armed: 0, probes: Vec::new(), stop: false });
             site.probes.push(n as u32);
         }
         let addresses: Vec<u64> = self.sites.keys().copied().collect();
         for at in addresses {
             self.rearm(at);
         }
+    }
+
+    /// Sets the addresses at which a replay is asked; answers those whose blocks must be made anew.
+    pub fn set_stops(&mut self, stops: &[u64]) -> Vec<u64> {
+        let mut changed = Vec::new();
+        for (at, site) in self.sites.iter_mut() {
+            let wanted = stops.contains(at);
+            if site.stop && !wanted && site.probes.is_empty() {
+                changed.push(*at);
+            }
+            site.stop = wanted;
+        }
+        for at in &changed {
+            self.remove(*at);
+        }
+        for at in stops {
+            if !self.sites.contains_key(at) {
+                let counter = self.free_counter();
+                let site = SiteState { counter, executed: 0, armed: 0, probes: Vec::new(), stop: true };
+                self.sites.insert(*at, site);
+                changed.push(*at);
+            }
+            self.rearm(*at);
+        }
+        changed
+    }
+
+    fn remove(&mut self, at: u64) {
+        if let Some(site) = self.sites.remove(&at) {
+            self.free.push(site.counter);
+        }
+    }
+
+    /// A counter that no site uses.
+    fn free_counter(&mut self) -> u32 {
+        self.free.pop().unwrap_or(self.sites.len() as u32)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -80,6 +120,11 @@ impl Probes {
         (s.counter as u64 * 8 < COUNTER_BYTES).then_some(offset as i32)
     }
 
+    /// Does a replay want to be asked at `pc`?
+    pub fn stops_at(&self, pc: u64) -> bool {
+        self.sites.get(&pc).is_some_and(|s| s.stop)
+    }
+
     /// Sets the counter of `pc` to the distance of its next interesting execution.
     fn rearm(&mut self, pc: u64) {
         let Some(offset) = self.counter(pc) else { return };
@@ -94,6 +139,7 @@ impl Probes {
             })
             .min()
             .unwrap_or(u64::MAX >> 1);
+        let next = if s.stop { 1 } else { next };
         if let Some(s) = self.sites.get_mut(&pc) {
             s.armed = next;
         }

@@ -8,9 +8,10 @@ use crate::signals::{FAULTS, SIGILL, SIGSEGV, block_all, frame, give_back};
 use crate::state::Engine;
 use crate::threads::{SigInfo, Thread, pending, sched};
 use crate::translate::ExitKind;
-use crate::{specials, syscalls};
+use crate::{record, replay, specials, syscalls};
 use iced_x86::{Decoder, DecoderError, DecoderOptions, FlowControl};
 use model::Mode;
+use model::log::Kind;
 
 /// How the next block is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +37,9 @@ pub fn run(t: &mut Thread) -> ! {
     let mut via = Via::Engine;
     loop {
         let mut alone = None;
+        if e.replaying() {
+            replay::steer(e, t, g);
+        }
         if t.has_any() {
             alone = attend(e, t);
             via = Via::Engine;
@@ -111,8 +115,12 @@ fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
         ExitKind::Special(s, len) => specials::execute(e, t, g, s, len),
         ExitKind::Probe => {
             e.trace_thread(t);
-            if e.probe_hit(t, g) == Next::Execute && e.cache.find(g.pc).is_some() {
+            let stops = e.replaying() && e.probes.stops_at(g.pc);
+            if e.probe_hit(t, g) == Next::Execute && e.cache.find(g.pc).is_some() && !stops {
                 return Via::Probed;
+            }
+            if stops {
+                e.site_reached(t, g.pc);
             }
         }
         ExitKind::Undefined => undefined(e, t, g),
@@ -122,10 +130,22 @@ fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
 
 /// A turn is over: others may run.
 fn turn_over(e: &mut Engine, t: &mut Thread) {
+    if e.replaying() {
+        // What is due at this tick is found before the guest goes on.
+        return;
+    }
     let tick = e.clock.now();
     // The next thread's turn starts with a budget of its own.
     e.clock.refill(e.seeded());
+    preempt(e, t, tick);
+}
+
+/// Others get their turn, if any wait for one.
+fn preempt(e: &mut Engine, t: &mut Thread, tick: u64) {
     if sched().others_wait() {
+        // SAFETY: the baton is held.
+        let at = e.position(unsafe { gate::gate() });
+        record::append(Kind::Preempt, 0, &at.encode());
         e.clock.step();
         sched().give_way(t, tick);
     }
@@ -159,10 +179,8 @@ fn attend(e: &mut Engine, t: &mut Thread) -> Option<BlockIndex> {
     }
     if t.has(pending::PREEMPT) {
         t.settle(pending::PREEMPT);
-        if sched().others_wait() {
-            e.clock.step();
-            sched().give_way(t, e.clock.now());
-        }
+        let tick = e.clock.now();
+        preempt(e, t, tick);
     }
     if t.has(pending::SIGNAL) {
         frame::deliver(e, t);

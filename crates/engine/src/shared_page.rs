@@ -4,6 +4,7 @@
 //! the [`Engine`](crate::state::Engine), which is exclusive to the thread that holds the baton.
 
 use crate::cache::{BlockIndex, Place};
+use crate::record::LogState;
 use crate::state::Clock;
 use crate::threads::sched::Sched;
 use crate::tracer::Position;
@@ -28,11 +29,19 @@ pub struct Words {
     pub stopped: Option<Place>,
     pub missed_at: Option<(BlockIndex, u64)>,
     pub trace: Position,
+    pub log: LogState,
 }
 
 pub fn sched() -> &'static Sched {
     // SAFETY: mapped at start, all-zero is valid, and every field is atomic.
     unsafe { &*((SHARED + offset_of!(SharedPage, sched) as u64) as *const Sched) }
+}
+
+/// Where the log is.
+pub fn log_state() -> &'static mut LogState {
+    let at = SHARED + (offset_of!(SharedPage, words) + offset_of!(Words, log)) as u64;
+    // SAFETY: put there at start; only the holder of the baton uses it.
+    unsafe { &mut *(at as *mut LogState) }
 }
 
 pub fn vault() -> &'static Vault {

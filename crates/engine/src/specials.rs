@@ -2,6 +2,7 @@
 
 use crate::cpu::cpuid;
 use crate::gate::{self, Gate};
+use crate::record;
 use crate::run::fault;
 use crate::signals::{SIGILL, SIGSEGV};
 use crate::state::Engine;
@@ -11,6 +12,7 @@ use crate::threads::Thread;
 use crate::translate::Special;
 use core::arch::x86_64::__cpuid_count;
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
+use model::log::{Kind, SpecialRecord};
 use trace::format;
 
 /// Flags that `popf` may change from user mode: all of these; the trap flag is not passed on.
@@ -21,16 +23,14 @@ const ALIGNMENT_CHECK: u64 = 1 << 18;
 pub fn execute(e: &mut Engine, t: &mut Thread, g: &mut Gate, s: Special, len: u8) {
     let next = g.pc + len as u64;
     match s {
+        Special::Cpuid | Special::Rdtsc | Special::Rdtscp | Special::Random => {
+            let values = machine_answer(e, g, s);
+            apply_answer(e, g, s, values);
+        }
         Special::Syscall => return syscalls::execute(e, t, g, len),
         Special::Int80 => {
             e.note("32-bit system calls (int 0x80) are not supported: answered ENOSYS", g.pc);
             g.gpr[0] = -sys::err::ENOSYS as u64;
-        }
-        Special::Cpuid => {
-            let (leaf, sub) = (g.gpr[0] as u32, g.gpr[1] as u32);
-            let r = __cpuid_count(leaf, sub);
-            let [a, b, c, d] = cpuid::mask(e.config.cpu, leaf, sub, [r.eax, r.ebx, r.ecx, r.edx]);
-            (g.gpr[0], g.gpr[3], g.gpr[1], g.gpr[2]) = (a as u64, b as u64, c as u64, d as u64);
         }
         Special::Xgetbv => {
             if e.config.cpu == model::Cpu::V2 {
@@ -40,20 +40,6 @@ pub fn execute(e: &mut Engine, t: &mut Thread, g: &mut Gate, s: Special, len: u8
             let raw = if g.gpr[1] as u32 == 0 { e.loaded.xstate.mask } else { 0 };
             let v = cpuid::xgetbv(e.config.cpu, raw);
             (g.gpr[0], g.gpr[2]) = (v & 0xffff_ffff, v >> 32);
-        }
-        Special::Rdtsc | Special::Rdtscp => {
-            // A virtual GHz clock: ticks are nanoseconds.
-            let v = e.clock.virtual_ns() + 1_000_000_000;
-            (g.gpr[0], g.gpr[2]) = (v & 0xffff_ffff, v >> 32);
-            if s == Special::Rdtscp {
-                g.gpr[1] = 0;
-            }
-        }
-        Special::Random => {
-            let i = decode(e, g.pc);
-            let v = e.clock.random();
-            set_register(g, i.op0_register(), v);
-            g.rflags = g.rflags & !0x8d5 | 1;
         }
         Special::ReadFsGs => {
             let i = decode(e, g.pc);
@@ -89,6 +75,54 @@ pub fn execute(e: &mut Engine, t: &mut Thread, g: &mut Gate, s: Special, len: u8
         }
     }
     g.pc = next;
+}
+
+/// What the machine answers: from the log in a replay, into the log in a recording.
+fn machine_answer(e: &mut Engine, g: &Gate, s: Special) -> [u64; 4] {
+    if e.replaying() {
+        return crate::replay::special(e, g);
+    }
+    let values = match s {
+        Special::Cpuid => {
+            let (leaf, sub) = (g.gpr[0] as u32, g.gpr[1] as u32);
+            let r = __cpuid_count(leaf, sub);
+            cpuid::mask(e.config.cpu, leaf, sub, [r.eax, r.ebx, r.ecx, r.edx]).map(u64::from)
+        }
+        Special::Random if e.seeded() => [e.clock.random(), 0, 0, 0],
+        Special::Random => {
+            let mut word = 0u64;
+            // SAFETY: the kernel writes eight bytes.
+            unsafe { sys::raw3(sys::nr::GETRANDOM, &raw mut word as u64, 8, 0) };
+            [word, 0, 0, 0]
+        }
+        // A virtual GHz clock: ticks are nanoseconds.
+        _ if e.seeded() => [e.clock.virtual_ns() + 1_000_000_000, 0, 0, 0],
+        // SAFETY: reads a counter.
+        _ => [unsafe { core::arch::x86_64::_rdtsc() }, 0, 0, 0],
+    };
+    if record::on() {
+        let record = SpecialRecord { pc: g.pc, tick: e.clock.now(), values };
+        record::append(Kind::Special, 0, &record.encode());
+    }
+    values
+}
+
+/// Puts it where the instruction would.
+fn apply_answer(e: &Engine, g: &mut Gate, s: Special, values: [u64; 4]) {
+    match s {
+        Special::Cpuid => [g.gpr[0], g.gpr[3], g.gpr[1], g.gpr[2]] = values,
+        Special::Random => {
+            let i = decode(e, g.pc);
+            set_register(g, i.op0_register(), values[0]);
+            g.rflags = g.rflags & !0x8d5 | 1;
+        }
+        _ => {
+            (g.gpr[0], g.gpr[2]) = (values[0] & 0xffff_ffff, values[0] >> 32);
+            if s == Special::Rdtscp {
+                g.gpr[1] = 0;
+            }
+        }
+    }
 }
 
 fn popf(e: &mut Engine, t: &mut Thread, g: &mut Gate, next: u64) {

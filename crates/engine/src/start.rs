@@ -12,6 +12,7 @@ use crate::load::{self, Inherited, LoadError};
 use crate::memory::{Memory, page_down};
 use crate::probes::{self, Probes};
 use crate::procfs::read_file;
+use crate::record::unit::Sources;
 use crate::report::Control;
 use crate::shared_page::{self, Words};
 use crate::signals::{Actions, FAULTS, apply_mask};
@@ -84,10 +85,16 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
         sys::exit_group(status as u64)
     };
     let mut memory = Memory::default();
-    let (loaded, image, exe) = load_program(&mut handed, &config, &mut memory).unwrap_or_else(|e| refuse(e));
+    let recording = crate::replay::Source::open(&config, hidden.folder).unwrap_or_else(|why| give_up(&why));
+    let made = match &recording {
+        Some(source) => source.load(&mut handed.inherited, &config, &mut memory),
+        None => load_program(&mut handed, &config, &mut memory),
+    };
+    let Made { loaded, image, exe, program, interpreter, execfn, stack_limit } = made.unwrap_or_else(|e| refuse(e));
     set_identity(&exe, &image);
     // An image that another one became starts with everything blocked: no signal may come to it in between.
     let mask = if first { kernel_mask() } else { config.inherited_blocked };
+    let mask = recording.as_ref().map_or(mask, |source| source.start.blocked);
     t.mask = mask & !crate::signals::NEVER_BLOCKED | config.inherited_blocked & FAULTS;
 
     let e = make_engine(config, memory, loaded, exe, hidden, pid);
@@ -98,6 +105,10 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
     // SAFETY: just installed; this is the only thread.
     let e = unsafe { state::engine() };
     e.clock.refill(e.seeded());
+    let sources =
+        Sources { program: &program, interpreter: interpreter.as_ref(), inherited: &handed.inherited, execfn: &execfn, stack_limit };
+    e.begin_recording(t, &sources);
+    drop((program, interpreter));
     e.control.send(pid, Report::Started { exe: e.exe.clone(), bias: loaded.bias });
     if e.mode == Mode::Trace && e.open_trace().is_err() {
         give_up(NO_TRACE);
@@ -107,6 +118,9 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
     g.gpr = [0; 16];
     g.gpr[4] = loaded.sp;
     g.pc = loaded.entry;
+    if let Some(source) = recording {
+        crate::replay::begin(e, t, source);
+    }
     apply_mask(t);
     crate::vault::begin();
     crate::run::run(t)
@@ -128,7 +142,8 @@ fn prepare_task(t: &mut Thread, inherited: &Inherited, config: &Config) {
     g.rflags = 0x202;
     sched().begin(t);
     sched().rng.store(config.seed.map_or(0, |s| Clock::seeded(s).random() | 1), Relaxed);
-    sched().ticking.store(state::ticks(config.mode, config.seed.is_some()) as u32, Relaxed);
+    let clocked = config.seed.is_some() || config.record.is_some() || config.replay.is_some();
+    sched().ticking.store(state::ticks(config.mode, clocked) as u32, Relaxed);
 }
 
 /// Undoes what being started by the host has done to the process, and ties it to the host if that is wanted.
@@ -146,12 +161,19 @@ fn leave_host(config: &Config, control: &Control) {
     }
 }
 
-/// Brings the program into memory; answers also where it was found.
-fn load_program(
-    handed: &mut Handed,
-    config: &Config,
-    memory: &mut Memory,
-) -> Result<(load::Loaded, load::stack::StackImage, String), LoadError> {
+/// A program in memory, and what it was made from.
+pub struct Made {
+    pub loaded: load::Loaded,
+    pub image: load::stack::StackImage,
+    pub exe: String,
+    pub program: load::Program,
+    pub interpreter: Option<load::Program>,
+    pub execfn: Vec<u8>,
+    pub stack_limit: u64,
+}
+
+/// Brings the program into memory.
+fn load_program(handed: &mut Handed, config: &Config, memory: &mut Memory) -> Result<Made, LoadError> {
     if handed.argv.len() < 4 {
         give_up("started without a program");
     }
@@ -164,8 +186,11 @@ fn load_program(
         }
     }
     let program = load::open(-100i64 as u64, &path, &guest_argv)?;
-    let (loaded, image) = load::load(&program, &path, &handed.inherited, config, memory)?;
-    Ok((loaded, image, absolute(&program.path)))
+    let interpreter = load::interpreter_of(&program)?;
+    let stack_limit = load::stack_limit();
+    let (loaded, image) =
+        load::load(&program, &path, &handed.inherited, config, memory, interpreter.as_ref(), stack_limit)?;
+    Ok(Made { loaded, image, exe: absolute(&program.path), program, interpreter, execfn: path, stack_limit })
 }
 
 /// The engine of this process, before its guest has run.
@@ -190,9 +215,10 @@ fn make_engine(
             stopped: None,
             missed_at: None,
             trace: Position::default(),
+            log: Default::default(),
         })
     };
-    let dies_quietly = config.mode != Mode::Trace && !config.stats && !config.coverage;
+    let dies_quietly = config.mode != Mode::Trace && !config.stats && !config.coverage && config.record.is_none();
     Box::leak(Box::new(Engine {
         mode: config.mode,
         memory,
@@ -225,6 +251,11 @@ fn make_engine(
         counters_mapped: counting,
         coverage: Vec::new(),
         auxv: 0..0,
+        kept: Vec::new(),
+        copies: 0,
+        inexact: Vec::new(),
+        shares_memory: false,
+        replay: None,
         config,
     }))
 }

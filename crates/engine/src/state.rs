@@ -61,6 +61,15 @@ pub struct Engine {
     pub auxv: core::ops::Range<u64>,
     /// Thread regions that no task uses any more.
     pub free_regions: Vec<u32>,
+    /// Files kept so far, by stamp, with the numbers of their records; and how many copies were made.
+    pub kept: Vec<(crate::record::files::Stamp, u32)>,
+    pub copies: u32,
+    /// Reasons for which the recording is not exact.
+    pub inexact: Vec<String>,
+    /// The guest has mapped memory that it may share.
+    pub shares_memory: bool,
+    /// The recording that is replayed, if one is.
+    pub replay: Option<alloc::boxed::Box<crate::replay::Replay>>,
 }
 
 /// Ticks and virtual time.
@@ -93,6 +102,14 @@ impl Clock {
     /// The engine made the guest go somewhere: that is a tick too.
     pub fn step(&mut self) {
         self.base += 1;
+    }
+
+    /// The guest leaves the cache after this many more ticks.
+    pub fn allow(&mut self, ticks: u64) {
+        self.base = self.now();
+        self.budget = ticks;
+        // SAFETY: the baton is held.
+        unsafe { crate::gate::gate() }.budget = ticks;
     }
 
     /// Hands out a new budget.
@@ -138,12 +155,13 @@ pub fn is_installed() -> bool {
     !ENGINE.load(Acquire).is_null()
 }
 
-/// Does code translated for `mode` count ticks? Counters and traces need them only for a schedule that follows from a seed.
-pub fn ticks(mode: Mode, seeded: bool) -> bool {
+/// Does code translated for `mode` count ticks? Counters and traces need them only for a schedule that follows from a seed,
+/// and for recordings, whose moments are named by them.
+pub fn ticks(mode: Mode, clocked: bool) -> bool {
     match mode {
         Mode::None => false,
         Mode::Tick => true,
-        Mode::Count | Mode::Trace => seeded,
+        Mode::Count | Mode::Trace => clocked,
     }
 }
 
@@ -152,9 +170,23 @@ impl Engine {
         self.config.seed.is_some()
     }
 
+    /// Are moments named by ticks?
+    pub fn clocked(&self) -> bool {
+        self.seeded() || self.config.record.is_some() || self.config.replay.is_some()
+    }
+
+    /// Is the machine's time hidden from the guest?
+    pub fn virtual_time(&self) -> bool {
+        self.clocked()
+    }
+
+    pub fn replaying(&self) -> bool {
+        self.replay.is_some()
+    }
+
     /// Does the guest's code count ticks now?
     pub fn ticks(&self) -> bool {
-        ticks(self.mode, self.seeded())
+        ticks(self.mode, self.clocked())
     }
 
     /// The image ends: sends what was counted.

@@ -270,7 +270,9 @@ pub fn write_guest(to: u64, from: &[u8]) -> usize {
         return 0;
     }
     // SAFETY: the target is not engine memory (checked above); a fault is caught by `copy_fault_target`.
-    from.len() - unsafe { clew_copy(to as *mut u8, from.as_ptr(), from.len()) }
+    let done = from.len() - unsafe { clew_copy(to as *mut u8, from.as_ptr(), from.len()) };
+    crate::record::written(to, &from[..done]);
+    done
 }
 
 /// Reads a word of guest memory.

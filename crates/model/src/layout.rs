@@ -45,6 +45,8 @@ pub const THREADS: core::ops::Range<u64> = 0x5624_0000_0000..0x5627_f000_0000;
 pub const SHARED: u64 = 0x5627_ffff_0000;
 /// Trace buffers.
 pub const RING: core::ops::Range<u64> = 0x5628_0000_0000..0x5629_0000_0000;
+/// Segments of the log: the one being written, or, in a replay, the whole log.
+pub const LOG: core::ops::Range<u64> = 0x562a_0000_0000..0x562f_0000_0000;
 /// Pages of detours of direct lookup, for entries that are left with 1 or 2 bytes, with 3, with 4, and with 5: their
 /// addresses must begin with the bytes that such entries are left with.
 pub const DETOUR_PAGES: [u64; 4] =
@@ -65,7 +67,13 @@ const _: () = {
     assert!(CACHE.end <= NEAR_HIGH.start && NEAR_HIGH.end <= BRK.start && BRK.end <= ENGINE.start);
     assert!(COUNTERS.end <= GATE + LOW_TARGETS && GATE + LOW_TARGETS + LOW.end <= THREADS.start);
     assert!(ENGINE_IMAGE + ENGINE_IMAGE_MAX <= DETOUR_PAGES[3] && DETOUR_PAGES[3] < ENGINE_HEAP.start);
-    assert!(THREADS.end <= SHARED && SHARED < RING.start && RING.end <= DETOUR_PAGES[2] && ENGINE.end <= MMAP.start);
+    assert!(
+        THREADS.end <= SHARED
+            && SHARED < RING.start
+            && RING.end <= LOG.start
+            && LOG.end <= DETOUR_PAGES[2]
+            && ENGINE.end <= MMAP.start
+    );
 };
 
 /// Is any byte of `[start, start + len)` the engine's?

@@ -6,6 +6,7 @@
 extern crate alloc;
 
 pub mod layout;
+pub mod log;
 pub mod wire;
 
 use core::fmt;

@@ -9,7 +9,7 @@ use crate::{Cpu, GuestAddr, Mode};
 use alloc::{boxed::Box, string::String, vec::Vec};
 
 /// First word of a configuration; changes whenever the encoding does.
-const CONFIG_MAGIC: u32 = 0x434c_4301;
+const CONFIG_MAGIC: u32 = 0x434c_4302;
 
 /// Packets are kept below this, well under the default socket buffer.
 pub const MAX_PACKET: usize = 64 << 10;
@@ -39,6 +39,66 @@ pub struct Config {
     /// Signals among SEGV, BUS, ILL, FPE, TRAP that it ignores.
     pub inherited_ignored: u64,
     pub probes: Vec<Probe>,
+    /// What is to be recorded, if anything.
+    pub record: Option<RecordConfig>,
+    /// The recording to replay instead of running a program.
+    pub replay: Option<ReplayConfig>,
+}
+
+/// How a guest is recorded.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RecordConfig {
+    /// Descriptor of the recording's folder.
+    pub folder_fd: i32,
+    /// Descriptor of the folder of files kept by earlier recordings, found by their stamps; -1 if there is none.
+    pub store_fd: i32,
+    /// Name of the unit that this image replaces; empty for the first.
+    pub origin: String,
+    /// Device and inode of the standard streams that the recorder was given.
+    pub streams: [[u64; 2]; 3],
+    /// Switch threads at random instructions, this seed deciding where.
+    pub chaos: Option<u64>,
+}
+
+/// What an engine replays.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ReplayConfig {
+    /// Descriptors of the logs to pass through, each a file of records: first that of a unit that the recorder or an
+    /// `execve` started, then those of its forked descendants.
+    pub log_fds: Vec<i32>,
+    /// Where the later logs begin.
+    pub forks: Vec<ForkEdge>,
+    /// Descriptor of the folder with the kept files.
+    pub files_fd: i32,
+    /// Compare digests.
+    pub verify: bool,
+    /// Write what the guest wrote to its standard output and error to our own.
+    pub emit: bool,
+    /// Wait for requests instead of running to the end.
+    pub serve: bool,
+    /// For tests of the comparison itself: at this tick one bit of the guest's state is changed ([`Disturb`]).
+    pub disturb: Option<Disturb>,
+}
+
+/// A fork whose child has a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ForkEdge {
+    /// The parent's log, by its place in the list, and the record in it.
+    pub parent: u32,
+    pub record: u64,
+    pub child: u32,
+    /// The child is replayed by a copy of the process while the parent goes on; otherwise instead of the parent.
+    pub copy: bool,
+}
+
+/// A change of the guest's state that a comparison must notice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Disturb {
+    pub tick: u64,
+    /// A register by hardware number, or 16: memory.
+    pub register: u8,
+    pub addr: u64,
+    pub bit: u8,
 }
 
 /// Where trace buffers go.
@@ -214,11 +274,40 @@ pub enum Report {
         message: String,
         pc: GuestAddr,
     },
+    /// A segment of a log is complete and another follows it.
+    Segment {
+        unit: String,
+        sequence: u32,
+    },
+    /// A replay came to its end, or to where it differs.
+    Replayed(Replayed),
+    /// A replayed guest wrote to a standard stream (1 or 2), at this time stamp of the recording.
+    Output {
+        stream: u8,
+        time: u64,
+        bytes: Vec<u8>,
+    },
+    /// An answer to a request, or a stop: encoded as `serve::Answer`.
+    Answer(Vec<u8>),
     /// The guest could not be loaded; status is what the host exits with.
     NotLoaded {
         status: u8,
         message: String,
     },
+}
+
+/// How far a replay came.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Replayed {
+    /// Records used.
+    pub records: u64,
+    pub tick: u64,
+    pub pc: u64,
+    /// What differs from the recording, if anything.
+    pub difference: Option<String>,
+    /// How the guest ended: 0 exited, 1 by a signal, 2 replaced, 3 the log ends before the guest does.
+    pub ending: u8,
+    pub status: u32,
 }
 
 /// A report and who sent it.
@@ -248,6 +337,14 @@ impl Config {
         for p in &self.probes {
             w.probe(p);
         }
+        w.u8(self.record.is_some() as u8);
+        if let Some(r) = &self.record {
+            w.record_config(r);
+        }
+        w.u8(self.replay.is_some() as u8);
+        if let Some(r) = &self.replay {
+            w.replay_config(r);
+        }
         w.0
     }
 
@@ -273,6 +370,8 @@ impl Config {
             inherited_blocked: r.u64()?,
             inherited_ignored: r.u64()?,
             probes: r.list(Reader::probe)?,
+            record: if r.u8()? != 0 { Some(r.record_config()?) } else { None },
+            replay: if r.u8()? != 0 { Some(r.replay_config()?) } else { None },
         })
     }
 }
@@ -336,6 +435,31 @@ impl Packet {
                 w.u8(*status);
                 w.str(message);
             }
+            Report::Segment { unit, sequence } => {
+                w.u8(11);
+                w.str(unit);
+                w.u32(*sequence);
+            }
+            Report::Replayed(r) => {
+                w.u8(12);
+                w.u64(r.records);
+                w.u64(r.tick);
+                w.u64(r.pc);
+                w.u8(r.difference.is_some() as u8);
+                w.str(r.difference.as_deref().unwrap_or(""));
+                w.u8(r.ending);
+                w.u32(r.status);
+            }
+            Report::Output { stream, time, bytes } => {
+                w.u8(14);
+                w.u8(*stream);
+                w.u64(*time);
+                w.bytes(bytes);
+            }
+            Report::Answer(bytes) => {
+                w.u8(13);
+                w.bytes(bytes);
+            }
         }
         w.0
     }
@@ -366,6 +490,16 @@ impl Packet {
             8 => Report::Lost { message: r.str()?, pc: GuestAddr(r.u64()?) },
             9 => Report::Note { message: r.str()?, pc: GuestAddr(r.u64()?) },
             10 => Report::NotLoaded { status: r.u8()?, message: r.str()? },
+            11 => Report::Segment { unit: r.str()?, sequence: r.u32()? },
+            12 => {
+                let (records, tick, pc) = (r.u64()?, r.u64()?, r.u64()?);
+                let differs = r.u8()? != 0;
+                let text = r.str()?;
+                let difference = differs.then_some(text);
+                Report::Replayed(Replayed { records, tick, pc, difference, ending: r.u8()?, status: r.u32()? })
+            }
+            13 => Report::Answer(r.bytes()?.to_vec()),
+            14 => Report::Output { stream: r.u8()?, time: r.u64()?, bytes: r.bytes()?.to_vec() },
             _ => return None,
         };
         Some(Packet { pid, report })
@@ -373,23 +507,23 @@ impl Packet {
 }
 
 #[derive(Default)]
-struct Writer(Vec<u8>);
+pub(crate) struct Writer(pub(crate) Vec<u8>);
 
 impl Writer {
-    fn u8(&mut self, v: u8) {
+    pub(crate) fn u8(&mut self, v: u8) {
         self.0.push(v);
     }
-    fn u32(&mut self, v: u32) {
+    pub(crate) fn u32(&mut self, v: u32) {
         self.0.extend_from_slice(&v.to_le_bytes());
     }
-    fn u64(&mut self, v: u64) {
+    pub(crate) fn u64(&mut self, v: u64) {
         self.0.extend_from_slice(&v.to_le_bytes());
     }
-    fn bytes(&mut self, v: &[u8]) {
+    pub(crate) fn bytes(&mut self, v: &[u8]) {
         self.u32(v.len() as u32);
         self.0.extend_from_slice(v);
     }
-    fn str(&mut self, v: &str) {
+    pub(crate) fn str(&mut self, v: &str) {
         self.bytes(v.as_bytes());
     }
     fn message(&mut self, kind: u8, message: &str, pc: GuestAddr) {
@@ -435,7 +569,35 @@ impl Writer {
             }
         }
     }
-    fn registers(&mut self, r: &Registers) {
+    fn record_config(&mut self, c: &RecordConfig) {
+        self.u32(c.folder_fd as u32);
+        self.u32(c.store_fd as u32);
+        self.str(&c.origin);
+        for v in c.streams.as_flattened() {
+            self.u64(*v);
+        }
+        self.u8(c.chaos.is_some() as u8);
+        self.u64(c.chaos.unwrap_or(0));
+    }
+    fn replay_config(&mut self, c: &ReplayConfig) {
+        self.u32(c.log_fds.len() as u32);
+        c.log_fds.iter().for_each(|fd| self.u32(*fd as u32));
+        self.u32(c.forks.len() as u32);
+        for f in &c.forks {
+            self.u32(f.parent);
+            self.u64(f.record);
+            self.u32(f.child);
+            self.u8(f.copy as u8);
+        }
+        self.u32(c.files_fd as u32);
+        self.u8(c.verify as u8 | (c.emit as u8) << 1 | (c.serve as u8) << 2 | (c.disturb.is_some() as u8) << 3);
+        let d = c.disturb.unwrap_or_default();
+        self.u64(d.tick);
+        self.u8(d.register);
+        self.u64(d.addr);
+        self.u8(d.bit);
+    }
+    pub(crate) fn registers(&mut self, r: &Registers) {
         for v in r.gpr {
             self.u64(v);
         }
@@ -496,31 +658,31 @@ impl Stats {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take(&mut self, n: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.0.split_at_checked(n)?;
         self.0 = rest;
         Some(head)
     }
-    fn u8(&mut self) -> Option<u8> {
+    pub(crate) fn u8(&mut self) -> Option<u8> {
         Some(self.take(1)?[0])
     }
-    fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
     }
-    fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
     }
-    fn bytes(&mut self) -> Option<&'a [u8]> {
+    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
         let n = self.u32()? as usize;
         self.take(n)
     }
-    fn str(&mut self) -> Option<String> {
+    pub(crate) fn str(&mut self) -> Option<String> {
         Some(String::from_utf8_lossy(self.bytes()?).into_owned())
     }
-    fn list<T>(&mut self, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+    pub(crate) fn list<T>(&mut self, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let n = self.u32()?;
         // Grown as elements arrive: a false count must not reserve memory.
         let mut v = Vec::new();
@@ -550,7 +712,35 @@ impl<'a> Reader<'a> {
         };
         Some(Probe { site, instance, action })
     }
-    fn registers(&mut self) -> Option<Registers> {
+    fn record_config(&mut self) -> Option<RecordConfig> {
+        let (folder_fd, store_fd, origin) = (self.u32()? as i32, self.u32()? as i32, self.str()?);
+        let mut streams = [[0; 2]; 3];
+        for v in streams.as_flattened_mut() {
+            *v = self.u64()?;
+        }
+        let chaos = self.u8()? != 0;
+        let seed = self.u64()?;
+        Some(RecordConfig { folder_fd, store_fd, origin, streams, chaos: chaos.then_some(seed) })
+    }
+    fn replay_config(&mut self) -> Option<ReplayConfig> {
+        let log_fds = self.list(|r| Some(r.u32()? as i32))?;
+        let forks = self.list(|r| {
+            Some(ForkEdge { parent: r.u32()?, record: r.u64()?, child: r.u32()?, copy: r.u8()? != 0 })
+        })?;
+        let files_fd = self.u32()? as i32;
+        let flags = self.u8()?;
+        let d = Disturb { tick: self.u64()?, register: self.u8()?, addr: self.u64()?, bit: self.u8()? };
+        Some(ReplayConfig {
+            log_fds,
+            forks,
+            files_fd,
+            verify: flags & 1 != 0,
+            emit: flags & 2 != 0,
+            serve: flags & 4 != 0,
+            disturb: (flags & 8 != 0).then_some(d),
+        })
+    }
+    pub(crate) fn registers(&mut self) -> Option<Registers> {
         let mut r = Registers::default();
         for v in &mut r.gpr {
             *v = self.u64()?;
@@ -656,6 +846,21 @@ mod tests {
                 },
                 Probe { site: Site::Executable(2), instance: 1, action: Action::SwitchMode(Mode::Count) },
             ],
+            record: Some(RecordConfig {
+                folder_fd: 5,
+                store_fd: -1,
+                origin: "7.0".into(),
+                streams: [[1, 2], [3, 4], [5, 6]],
+                chaos: Some(9),
+            }),
+            replay: Some(ReplayConfig {
+                log_fds: alloc::vec![3, 4],
+                forks: alloc::vec![ForkEdge { parent: 0, record: 17, child: 1, copy: true }],
+                files_fd: 8,
+                serve: true,
+                disturb: Some(Disturb { tick: 1, register: 16, addr: 3, bit: 5 }),
+                ..ReplayConfig::default()
+            }),
             ..Config::default()
         };
         assert_eq!(Config::decode(&c.encode()), Some(c));

@@ -27,6 +27,10 @@ pub enum ErrorKind {
     ZeroByte,
     /// Arguments and environment are larger than the system allows.
     TooLarge,
+    /// The recording cannot be used.
+    Recording,
+    /// A replay failed.
+    Replay,
 }
 
 impl Error {
@@ -48,6 +52,8 @@ impl fmt::Display for Error {
             ErrorKind::Folder => "cannot enter the working folder",
             ErrorKind::ZeroByte => "an argument contains a zero byte",
             ErrorKind::TooLarge => "arguments and environment are too large",
+            ErrorKind::Recording => "the recording cannot be used",
+            ErrorKind::Replay => "the replay failed",
         };
         write!(f, "{what}: {}", self.source)
     }

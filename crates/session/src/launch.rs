@@ -31,6 +31,8 @@ pub struct Launch<'a> {
     /// The guest leads a process group of its own; otherwise it stays in the host's.
     pub new_group: bool,
     pub traces: Traces,
+    /// Further descriptors that the engine gets, under the numbers they have here; the configuration names them.
+    pub passed: Vec<OwnedFd>,
 }
 
 /// One standard descriptor of a guest.
@@ -76,13 +78,14 @@ impl<'a> Launch<'a> {
             signals: SignalState::of_rust_main(),
             new_group: false,
             traces: Traces::default(),
+            passed: Vec::new(),
         }
     }
 
     /// Starts the engine on the program. An error means that no process is left.
     pub fn start(self) -> Result<Running, Error> {
-        let Launch { engine, program, args, env, config, stdio, cwd, signals, new_group, traces } = self;
-        let request = spawn::Request { engine, program, args, env, config, stdio, cwd, signals, new_group };
+        let Launch { engine, program, args, env, config, stdio, cwd, signals, new_group, traces, passed } = self;
+        let request = spawn::Request { engine, program, args, env, config, stdio, cwd, signals, new_group, passed };
         let child = spawn::spawn(request)?;
         Running::follow(child, traces)
     }

@@ -39,6 +39,7 @@ pub(crate) struct Request<'a> {
     pub cwd: Option<PathBuf>,
     pub signals: SignalState,
     pub new_group: bool,
+    pub passed: Vec<OwnedFd>,
 }
 
 /// A started engine.
@@ -69,7 +70,8 @@ fn spawn_here(request: Request<'_>) -> Result<Child, Error> {
         argv.push(c_string(arg)?);
     }
     let env = request.env.into_iter().map(c_string).collect::<Result<Vec<_>, _>>()?;
-    let passed = [config.as_raw_fd(), theirs.as_raw_fd(), request.engine.fd().as_raw_fd()];
+    let mut passed = vec![config.as_raw_fd(), theirs.as_raw_fd(), request.engine.fd().as_raw_fd()];
+    passed.extend(request.passed.iter().map(AsRawFd::as_raw_fd));
     let (actions, _kept) = file_actions(request.stdio, &passed).map_err(prepare)?;
     let attributes = attributes(&request.signals, request.new_group).map_err(|e| prepare(e.into()))?;
     let path = CString::new(format!("/proc/self/fd/{}", request.engine.fd().as_raw_fd())).unwrap_or_default();

@@ -21,6 +21,10 @@ pub struct Case {
     /// Only these modes, when not empty.
     pub modes: Vec<String>,
     pub confined: bool,
+    /// Has threads, so its recordings depend on the schedule.
+    pub threaded: bool,
+    /// Shares memory with other processes, so its recording cannot be exact.
+    pub inexact: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -88,6 +92,8 @@ pub fn parse(family: &str, text: &str) -> Result<Vec<Case>, String> {
             "stdin" => case.stdin = Some(rest.to_owned()),
             "cpu" if rest == "native" => case.native_cpu = true,
             "confined" if rest == "no" => case.confined = false,
+            "threaded" if rest == "yes" => case.threaded = true,
+            "inexact" if rest == "yes" => case.inexact = true,
             "normalise" => {
                 for word in words()? {
                     case.normalise.push(match word.as_str() {
@@ -165,14 +171,14 @@ mod tests {
 
     #[test]
     fn a_case_is_read() {
-        let text =
-            "# comment\ncase one\n  needs sort awk\n  file +x s\n    a\n      b\n  end\n  run sort -k 'a b' ''\n";
+        let text = "# comment\ncase one\n  threaded yes\n  needs sort awk\n  file +x s\n    a\n      b\n  end\n  run sort -k 'a b' ''\n";
         let expected = Case {
             name: "f/one".into(),
             needs: vec!["sort".into(), "awk".into()],
             files: vec![CaseFile { name: "s".into(), executable: true, text: "a\n  b\n".into() }],
             argv: vec!["sort".into(), "-k".into(), "a b".into(), "".into()],
             confined: true,
+            threaded: true,
             ..Case::default()
         };
         assert_eq!(parse("f", text), Ok(vec![expected]));
@@ -189,6 +195,7 @@ mod tests {
         let check = |text: &str, expected: &str| assert_eq!(parse("f", text).unwrap_err(), expected);
         check("run x", "line 1: a case must begin with `case NAME`");
         check("case a\n  rum x", "line 2: `rum x` is not understood");
+        check("case a\n  inexact no", "line 2: `inexact no` is not understood");
         check("case a\n  sh\n    x\n", "line 2: `end` is missing");
         check("case a\n  run 'x", "line 2: a quote is not closed");
         check("case a\n", "f/a has no command line");

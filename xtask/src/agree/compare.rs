@@ -82,7 +82,8 @@ pub fn difference(expected: &Observed, got: &Observed, normalise: &[Normalise]) 
     file_difference(&expected.files, &got.files, normalise)
 }
 
-fn file_difference(
+/// The first file that differs.
+pub fn file_difference(
     expected: &BTreeMap<PathBuf, Entry>,
     got: &BTreeMap<PathBuf, Entry>,
     normalise: &[Normalise],
@@ -107,7 +108,8 @@ fn file_difference(
     Some(format!("file {} should not be there", extra.display()))
 }
 
-fn byte_difference(want: &[u8], have: &[u8]) -> Option<String> {
+/// Where two streams differ first, with the line, if they do.
+pub fn byte_difference(want: &[u8], have: &[u8]) -> Option<String> {
     if want == have {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Agreement: every case behaves under `clew run` as it does natively.
+//! Agreement: every case behaves under `clew run` as it does natively, and its recording replays as it ran.
 //!
 //! A case runs natively twice and once per mode, each time in a fresh directory of the same name, and streams, end and
 //! files are compared. Guarantees: a pass means byte equality with a native run that was stable. May miss: what no case
@@ -7,6 +7,7 @@
 pub mod cases;
 pub mod compare;
 pub mod inputs;
+pub mod replay;
 
 use std::{
     ffi::OsString,
@@ -53,6 +54,10 @@ pub struct Request {
     pub limit: Duration,
     /// Only make sure that the cases are stable natively.
     pub native_only: bool,
+    /// Record and replay instead of running in the modes.
+    pub replay: bool,
+    /// Under how many seeds threaded cases are recorded.
+    pub seeds: u64,
 }
 
 impl Default for Request {
@@ -68,6 +73,8 @@ impl Default for Request {
             keep: false,
             limit: Duration::from_secs(CLEW_LIMIT),
             native_only: false,
+            replay: false,
+            seeds: replay::SEEDS,
         }
     }
 }
@@ -87,6 +94,9 @@ impl Request {
         request.keep = args.flag("--keep");
         request.limit = args.number("--limit")?.map_or(request.limit, Duration::from_secs);
         request.native_only = args.flag("--native-only");
+        request.replay = args.flag("--replay");
+        let seeds = if request.sample.is_some() { replay::SAMPLE_SEEDS } else { replay::SEEDS };
+        request.seeds = args.number("--seeds")?.unwrap_or(seeds).max(1);
         request.confinement.user = args.flag("--as-user");
         if args.flag("--confined") {
             request.confinement = Confinement { user: true, filter: true, mounts: true };
@@ -94,11 +104,12 @@ impl Request {
         Ok(request)
     }
 
-    fn suite_name(&self) -> &'static str {
+    fn suite_name(&self) -> String {
+        let what = if self.replay { "agree replay" } else { "agree" };
         match self.confinement {
-            Confinement { mounts: false, filter: false, user: false } => "agree",
-            Confinement { mounts: false, filter: false, user: true } => "agree as an ordinary user",
-            _ => "agree confined",
+            Confinement { mounts: false, filter: false, user: false } => what.to_owned(),
+            Confinement { mounts: false, filter: false, user: true } => format!("{what} as an ordinary user"),
+            _ => format!("{what} confined"),
         }
     }
 }
@@ -120,20 +131,30 @@ pub fn agree(request: &Request) -> Result<Tally, String> {
 
     let next = AtomicUsize::new(0);
     let results = Mutex::new(&mut tally);
-    let runner = Runner { stage: &stage, confinement, limit: request.limit };
+    let runner = Runner { stage: &stage, confinement, limit: request.limit, keep: request.keep };
     thread::scope(|scope| {
         for _ in 0..request.jobs.min(chosen.len()) {
             scope.spawn(|| {
                 while let Some(case) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let outcomes = runner.case(case, request);
                     let mut tally = results.lock().unwrap_or_else(|e| e.into_inner());
-                    for (mode, result) in outcomes {
-                        tally.count(&format!("{} ({mode})", case.name), result);
+                    for (how, result) in outcomes {
+                        let what = format!("{} ({how})", case.name);
+                        match result {
+                            Ok(Pass::Exact) => tally.count(&what, Ok(())),
+                            Ok(Pass::Inexact) => tally.count_inexact(&what),
+                            Err(why) => tally.count(&what, Err(why)),
+                        }
                     }
                 }
             });
         }
     });
+    if !tally.inexact.is_empty() {
+        tally.inexact.sort();
+        let text = format!("inexact by nature, and their replays say so: {}", tally.inexact.join(", "));
+        tally.note(text);
+    }
     Ok(tally)
 }
 
@@ -157,34 +178,56 @@ fn choose(request: &Request, notes: &mut Vec<String>) -> Result<Vec<Case>, Strin
         return Err("no case matches".to_owned());
     }
     if let Some(n) = request.sample {
+        let all = chosen.len();
         chosen = Random::new(request.seed).sample(chosen, n);
+        notes.push(format!("a sample of {} of {all} cases", chosen.len()));
     }
     Ok(chosen)
+}
+
+/// How a case passed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pass {
+    Exact,
+    /// The recording cannot be exact, and the replay says so.
+    Inexact,
+}
+
+/// How to run a case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum How<'a> {
+    Native,
+    Mode(&'a str),
+    Record { seed: Option<u64> },
 }
 
 struct Runner<'a> {
     stage: &'a Stage,
     confinement: Confinement,
     limit: Duration,
+    keep: bool,
 }
 
 impl Runner<'_> {
-    /// Results of one case, per mode.
-    fn case(&self, case: &Case, request: &Request) -> Vec<(String, Result<(), String>)> {
+    /// Results of one case, per mode or seed.
+    fn case(&self, case: &Case, request: &Request) -> Vec<(String, Result<Pass, String>)> {
         let native = match self.native(case) {
             Ok(native) => native,
             Err(why) => return vec![("native".to_owned(), Err(why))],
         };
         if request.native_only {
-            return vec![("native".to_owned(), Ok(()))];
+            return vec![("native".to_owned(), Ok(Pass::Exact))];
+        }
+        if request.replay {
+            return self.replays(case, &native, request.seeds);
         }
         let modes = request.modes.iter().filter(|m| case.modes.is_empty() || case.modes.contains(m));
         modes
             .map(|mode| {
-                let result = self.run(case, Some(mode)).map_err(|e| e.to_string());
+                let result = self.run(case, How::Mode(mode)).map_err(|e| e.to_string());
                 let result = result.and_then(|got| match difference(&native, &got, &case.normalise) {
                     Some(text) => Err(text),
-                    None => Ok(()),
+                    None => Ok(Pass::Exact),
                 });
                 (mode.clone(), result)
             })
@@ -193,11 +236,11 @@ impl Runner<'_> {
 
     /// The native result, if two runs agree on it.
     fn native(&self, case: &Case) -> Result<Observed, String> {
-        let first = self.run(case, None).map_err(|e| e.to_string())?;
+        let first = self.run(case, How::Native).map_err(|e| e.to_string())?;
         if !finished(&first.outcome) {
             return Err(format!("unstable natively: {}", first.outcome.end));
         }
-        let second = self.run(case, None).map_err(|e| e.to_string())?;
+        let second = self.run(case, How::Native).map_err(|e| e.to_string())?;
         match difference(&first, &second, &case.normalise) {
             Some(text) => Err(format!("unstable natively: {text}")),
             None if !first.outcome.strays.is_empty() => {
@@ -207,7 +250,7 @@ impl Runner<'_> {
         }
     }
 
-    fn run(&self, case: &Case, mode: Option<&str>) -> io::Result<Observed> {
+    fn run(&self, case: &Case, how: How<'_>) -> io::Result<Observed> {
         let name = case.name.replace('/', "-");
         let folder = self.stage.fresh(&name)?;
         let dir = folder.join("w");
@@ -218,23 +261,33 @@ impl Runner<'_> {
         }
         self.confinement.give(&folder);
         let outcome = exec::run(&Job {
-            argv: self.command_line(case, mode, &folder),
+            argv: self.command_line(case, how, &folder),
             env: self.stage.environment(&folder),
             stdin: case.stdin.as_ref().map(|name| dir.join(name)),
             capture: self.stage.captures(&name),
-            limit: if mode.is_some() { self.limit } else { NATIVE_LIMIT },
+            limit: if how == How::Native { NATIVE_LIMIT } else { self.limit },
             dir: dir.clone(),
         })?;
         let files = snapshot(&dir)?;
         Ok(Observed { outcome, files })
     }
 
-    fn command_line(&self, case: &Case, mode: Option<&str>, folder: &Path) -> Vec<OsString> {
+    fn command_line(&self, case: &Case, how: How<'_>, folder: &Path) -> Vec<OsString> {
         let mut words = self.confinement.prefix(folder, &self.stage.bin());
         words.extend(case.under.iter().map(Into::into));
-        if let Some(mode) = mode {
+        if how != How::Native {
             words.push(self.stage.clew.clone().into());
-            words.extend(["run", "--quiet", "--mode", mode].map(Into::into));
+        }
+        match how {
+            How::Native => {}
+            How::Mode(mode) => words.extend(["run", "--quiet", "--mode", mode].map(Into::into)),
+            How::Record { seed } => {
+                words.extend(["record", "--quiet", "-o"].map(Into::into));
+                words.push(replay::recording(folder).into());
+                words.extend(seed.iter().flat_map(|n| ["--seed".into(), n.to_string().into()]));
+            }
+        }
+        if how != How::Native {
             if case.native_cpu {
                 words.extend(["--cpu", "native"].map(Into::into));
             }

@@ -4,6 +4,7 @@
 //! over the rounds counts. Guarantees: every measured run printed the same as the native one. May miss: noise that lasts
 //! longer than the whole measurement; read ratios as good to about a tenth.
 
+pub mod record;
 mod table;
 mod workloads;
 

@@ -43,8 +43,12 @@ pub fn ratio(row: &Row, column: Column) -> Option<f64> {
 
 /// Geometric mean over the CPU-bound rows; none if one of them has no figure.
 pub fn mean(rows: &[Row], column: Column) -> Option<f64> {
-    let bound: Vec<&Row> = rows.iter().filter(|r| r.workload.cpu_bound).collect();
-    let logs: Option<Vec<f64>> = bound.iter().map(|r| ratio(r, column).map(f64::ln)).collect();
+    geometric_mean(rows.iter().filter(|r| r.workload.cpu_bound).map(|r| ratio(r, column)))
+}
+
+/// The mean of ratios; none if there are none or one is missing.
+pub fn geometric_mean(ratios: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    let logs: Option<Vec<f64>> = ratios.map(|r| r.map(f64::ln)).collect();
     let logs = logs.filter(|l| !l.is_empty())?;
     Some((logs.iter().sum::<f64>() / logs.len() as f64).exp())
 }
@@ -90,14 +94,16 @@ pub fn markdown(rows: &[Row], machine: &str) -> String {
 /// Writes the table into the document, between its markers.
 pub fn publish(rows: &[Row], machine: &str, document: &Path) -> Result<(), String> {
     let text = fs::read_to_string(document).map_err(|e| format!("{}: {e}", document.display()))?;
-    let new = replace_between(&text, &markdown(rows, machine)).ok_or(format!("{}: no markers", document.display()))?;
+    let new = replace_between(&text, BEGIN, END, &markdown(rows, machine))
+        .ok_or(format!("{}: no markers", document.display()))?;
     fs::write(document, new).map_err(|e| format!("{}: {e}", document.display()))
 }
 
-fn replace_between(text: &str, table: &str) -> Option<String> {
-    let (before, rest) = text.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n{table}{END}{after}"))
+/// The text with another table between two markers.
+pub fn replace_between(text: &str, begin: &str, end: &str, table: &str) -> Option<String> {
+    let (before, rest) = text.split_once(begin)?;
+    let (_, after) = rest.split_once(end)?;
+    Some(format!("{before}{begin}\n{table}{end}{after}"))
 }
 
 #[cfg(test)]
@@ -123,6 +129,6 @@ mod tests {
     #[test]
     fn only_the_text_between_the_markers_changes() {
         let text = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        assert_eq!(replace_between(&text, "new\n").unwrap(), format!("a\n{BEGIN}\nnew\n{END}\nb\n"));
+        assert_eq!(replace_between(&text, BEGIN, END, "new\n").unwrap(), format!("a\n{BEGIN}\nnew\n{END}\nb\n"));
     }
 }

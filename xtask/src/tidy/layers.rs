@@ -19,9 +19,12 @@ pub const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("trace", &["model", "isa"]),
     ("engine", &["model", "isa", "trace"]),
     ("clew-engine", &["engine"]),
-    ("session", &["model", "trace"]),
-    ("testkit", &["model", "isa", "image", "trace", "engine", "session"]),
-    ("clew", &["model", "image", "session", "trace"]),
+    ("recording", &["model"]),
+    ("session", &["model", "trace", "recording", "image"]),
+    ("gdb", &[]),
+    ("diagnose", &["model", "image"]),
+    ("testkit", &["model", "isa", "image", "trace", "engine", "session", "recording"]),
+    ("clew", &["model", "image", "session", "trace", "recording", "gdb", "diagnose"]),
     ("xtask", &[]),
 ];
 

@@ -1,7 +1,7 @@
 //! The proof: the engine is started as `clew run` starts it, and runs a program in every mode.
 
 use super::Check;
-use crate::run::cache_folder;
+use crate::guest::cache_folder;
 use crate::startup::Startup;
 use crate::{ENGINE, find, stats};
 use model::Mode;

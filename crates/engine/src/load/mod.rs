@@ -43,6 +43,11 @@ pub struct Program {
 }
 
 impl Program {
+    /// The descriptor it is read from.
+    pub fn fd(&self) -> u64 {
+        self.fd
+    }
+
     /// A path that names the file after an `execve` too: its own, or where it has none (deleted, memfd) a descriptor that
     /// stays open.
     pub fn lasting_name(&self) -> Vec<u8> {
@@ -206,6 +211,8 @@ pub fn load(
     inherited: &Inherited,
     config: &Config,
     memory: &mut Memory,
+    interpreter: Option<&Program>,
+    stack_limit: u64,
 ) -> Result<(Loaded, stack::StackImage), LoadError> {
     let bias = match program.elf.kind {
         elf::Kind::Fixed => 0,
@@ -214,24 +221,38 @@ pub fn load(
     map_image(program.fd, &program.elf, bias, memory, &program.path)?;
     let mut entry = program.elf.entry_at(bias);
     let mut base = 0;
-    if let Some(path) = &program.elf.interpreter {
-        let interpreter = open_interpreter(path)?;
+    if let Some(interpreter) = interpreter {
         let span = interpreter.elf.span();
         let align = interpreter.elf.align().max(layout::PAGE);
         let at = memory
             .room(span.end - span.start + align - layout::PAGE, Place::Near)
             .ok_or_else(|| error(err::ENOMEM, "no room for the program interpreter".into()))?;
         base = interpreter.elf.bias_for(at.next_multiple_of(align));
-        map_image(interpreter.fd, &interpreter.elf, base, memory, path)?;
+        map_image(interpreter.fd, &interpreter.elf, base, memory, &interpreter.path)?;
         entry = interpreter.elf.entry_at(base);
     }
-    let image = build_stack(program, execfn, inherited, config, bias, base, memory)?;
+    let image = build_stack(program, execfn, inherited, config, (bias, base), memory, stack_limit)?;
     let loaded = Loaded { bias, entry, sp: image.start, xstate: xstate::Layout::detect() };
     Ok((loaded, image))
 }
 
-fn open_interpreter(path: &[u8]) -> Result<Program, LoadError> {
+/// The soft limit on the stack.
+pub fn stack_limit() -> u64 {
+    let mut limit = [0u64; 2];
+    // SAFETY: the kernel writes two words (RLIMIT_STACK is 3).
+    unsafe { sys::raw3(nr::GETRLIMIT, 3, limit.as_mut_ptr() as u64, 0) };
+    limit[0]
+}
+
+/// The program interpreter that `program` asks for.
+pub fn interpreter_of(program: &Program) -> Result<Option<Program>, LoadError> {
+    let Some(path) = &program.elf.interpreter else { return Ok(None) };
     let fd = open_executable(AT_FDCWD, path)?;
+    opened(fd, path).map(Some)
+}
+
+/// An image in an open file, whose name is `path`.
+pub fn opened(fd: u64, path: &[u8]) -> Result<Program, LoadError> {
     let mut head = [0u8; 4096];
     let n = pread(fd, 0, &mut head);
     match elf::parse(&head[..n], file_len(fd), &mut |at, buf| pread(fd, at, buf) == buf.len()) {
@@ -306,19 +327,16 @@ fn build_stack(
     execfn: &[u8],
     inherited: &Inherited,
     config: &Config,
-    bias: u64,
-    base: u64,
+    (bias, base): (u64, u64),
     memory: &mut Memory,
+    stack_limit: u64,
 ) -> Result<stack::StackImage, LoadError> {
-    let mut limit = [0u64; 2];
-    // SAFETY: the kernel writes two words (RLIMIT_STACK is 3).
-    unsafe { sys::raw3(nr::GETRLIMIT, 3, limit.as_mut_ptr() as u64, 0) };
     let argv: Vec<&[u8]> = program.argv.iter().map(|a| a.as_slice()).collect();
     let envp: Vec<&[u8]> = inherited.envp.iter().map(|a| a.as_slice()).collect();
-    if !stack::fits(&argv, &envp, execfn, limit[0]) {
+    if !stack::fits(&argv, &envp, execfn, stack_limit) {
         return Err(error(err::E2BIG, "arguments and environment are too long".into()));
     }
-    let size = page_up(limit[0].clamp(1 << 17, STACK_MAX)) + (1 << 17);
+    let size = page_up(stack_limit.clamp(1 << 17, STACK_MAX)) + (1 << 17);
     let prot = 3 | if program.elf.exec_stack { 4 } else { 0 };
     let bottom = page_down(STACK_TOP - size);
     let r = map_at(

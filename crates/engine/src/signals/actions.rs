@@ -68,7 +68,7 @@ impl Actions {
     /// The guest installs an action.
     pub fn set(&mut self, signal: u32, action: Action) {
         self.table[signal as usize] = action;
-        if super::NEVER_BLOCKED & bit(signal) != 0 {
+        if super::NEVER_BLOCKED & bit(signal) != 0 || crate::replay::on() {
             return;
         }
         match action.handler {
@@ -77,6 +77,11 @@ impl Actions {
             // The kernel decides whether an interrupted call is made again, by the guest's own flag.
             _ => tell_kernel(signal, handler::entry(), action.flags & (SA_NOCLDSTOP | SA_NOCLDWAIT | SA_RESTART)),
         }
+    }
+
+    /// What a recorded image started with.
+    pub fn inherit(&mut self, signal: u32, ignored: bool) {
+        self.table[signal as usize].handler = if ignored { SIG_IGN } else { SIG_DFL };
     }
 
     /// Which fault signals the guest ignores: the kernel cannot carry that over an `execve` for us.

@@ -24,6 +24,10 @@ const FRAMES: usize = 24;
 /// Reports the crash and kills the process with `signal`.
 pub fn die(e: &mut Engine, t: &mut Thread, signal: u32, info: &SigInfo) -> ! {
     e.close_trace();
+    if e.replaying() {
+        crate::replay::ended(e, 1, signal);
+    }
+    e.log_end(model::log::Ending::Signaled, signal);
     let crash = describe(e, t, signal, info);
     e.control.send(e.pid, Report::Crash(Box::new(crash)));
     e.send_totals();

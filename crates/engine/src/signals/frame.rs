@@ -5,10 +5,12 @@ use super::handler::{ORDER, UContext};
 use super::xstate::{self, Area};
 use super::{FAULTS, SIGSEGV, apply_mask, bit, fatal};
 use crate::gate::{self, Gate};
+use crate::record;
 use crate::state::Engine;
 use crate::sys;
 use crate::threads::record::{AltStack, SS_AUTODISARM, SS_DISABLE, SS_ONSTACK};
 use crate::threads::{SigInfo, Thread, pending};
+use model::log::{Kind, SignalRecord};
 
 const FRAME: u64 = 8 + size_of::<UContext>() as u64 + 128;
 /// uc_flags: extended state present, stack segment saved and to be restored.
@@ -22,9 +24,18 @@ const HIDDEN_FLAGS: u64 = 0x4_0000;
 /// Delivers what is pending: to the guest's handler, or as the end of the process.
 pub fn deliver(e: &mut Engine, t: &mut Thread) {
     t.settle(pending::SIGNAL);
+    if e.replaying() {
+        crate::replay::signal_taken(e, t);
+    }
     let signal = t.info[0] as u32;
     let info = t.info;
     let synchronous = core::mem::take(&mut t.synchronous);
+    if record::on() {
+        // SAFETY: the baton is held.
+        let at = e.position(unsafe { gate::gate() });
+        let taken = SignalRecord { at, synchronous, info, fault: t.fault };
+        record::append(Kind::Signal, 0, &taken.encode());
+    }
     let action = e.actions.get(signal);
     let blocked = t.mask & bit(signal) != 0;
     if FAULTS & bit(signal) != 0 {
@@ -57,9 +68,15 @@ pub fn deliver(e: &mut Engine, t: &mut Thread) {
     let g = unsafe { gate::gate() };
     let saved_mask = t.restore_mask.take().unwrap_or(t.mask);
     e.trace_signal(t, signal, g.pc, action.handler);
-    if !push_frame(e, t, g, signal, &info, saved_mask, synchronous) {
+    t.context = record::Context::Frame;
+    let pushed = push_frame(e, t, g, signal, &info, saved_mask, synchronous);
+    t.context = record::Context::None;
+    if !pushed {
         // No stack to put it on.
         die_of_frame(e, t);
+    }
+    if e.replaying() {
+        crate::replay::frame_built(e);
     }
     t.mask |= action.mask;
     if action.flags & SA_NODEFER == 0 {

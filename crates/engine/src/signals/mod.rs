@@ -63,6 +63,9 @@ fn put_off(t: &mut Thread, info: &SigInfo) {
 
 /// Sends a signal to this thread with all that is known about it.
 fn send_again(t: &Thread, info: &SigInfo) {
+    if crate::replay::on() {
+        return;
+    }
     let signal = info[0] as u32 as u64;
     // SAFETY: a signal to ourselves; the kernel reads a siginfo.
     unsafe {
@@ -79,6 +82,19 @@ pub fn block_all() {
 }
 
 pub fn set_kernel_mask(mask: u64) {
+    if crate::replay::on() {
+        // Nothing from outside is for the guest.
+        return;
+    }
+    store_kernel_mask(mask);
+}
+
+/// A replay begins: signals from outside are nobody's.
+pub fn block_everything() {
+    store_kernel_mask(!NEVER_BLOCKED);
+}
+
+fn store_kernel_mask(mask: u64) {
     // SAFETY: the kernel reads eight bytes. 2 = SIG_SETMASK.
     unsafe { sys::raw(nr::RT_SIGPROCMASK, [2, &raw const mask as u64, 0, 8, 0, 0]) };
 }

@@ -14,6 +14,7 @@ pub mod time;
 pub mod wait;
 
 use crate::gate::Gate;
+use crate::record::calls;
 use crate::state::Engine;
 use crate::sys::{self, err, nr};
 use crate::threads::{Thread, pending, sched};
@@ -58,10 +59,17 @@ pub fn execute(e: &mut Engine, t: &mut Thread, g: &mut Gate, len: u8) {
     g.gpr[1] = pc + len as u64;
     g.gpr[11] = g.rflags;
     g.pc = pc + len as u64;
+    if e.replaying() {
+        return crate::replay::call(e, t, g, pc, nr, &args);
+    }
+    let begun = calls::begin(e, t, g, pc, nr, &args);
     let outcome = {
         let mut call = Call { e, t, g, nr, args, row: table::row(nr) };
         call.dispatch()
     };
+    if let Some(begun) = begun {
+        calls::end(e, t, g, begun, outcome);
+    }
     match outcome {
         Outcome::Value(v) => {
             g.gpr[0] = v as u64;
@@ -139,6 +147,14 @@ impl Call<'_> {
         }
     }
 
+    /// What a call changes in the engine's own tables, without anything else: for a replay.
+    pub fn own_state(&mut self) -> Outcome {
+        match self.nr {
+            nr::ARCH_PRCTL => self.misc_call().unwrap_or(Outcome::Value(0)),
+            _ => self.signal_call(),
+        }
+    }
+
     fn other(&mut self) -> Outcome {
         if let Some(o) = self.file_call() {
             return o;
@@ -193,9 +209,11 @@ impl Call<'_> {
     /// The call, while other threads run.
     pub fn outside_baton(&mut self, args: &Args) -> i64 {
         let tick = self.e.clock.now();
+        crate::record::waits(true);
         sched().release(self.t, tick);
         let r = self.make(args);
         sched().acquire(self.t);
+        crate::record::waits(false);
         r
     }
 
@@ -254,13 +272,24 @@ pub fn vsyscall(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> bool {
     };
     let Some(ret) = sys::read_u64(g.gpr[4]) else { return false };
     let args = [g.gpr[7], g.gpr[6], g.gpr[2], 0, 0, 0];
-    let mut call = Call { e, t, g, nr: number, args, row: table::row(number) };
-    if let Outcome::Value(v) = call.dispatch() {
-        g.gpr[0] = v as u64;
+    e.clock.step();
+    let pc = g.pc;
+    g.pc = ret;
+    if e.replaying() {
+        crate::replay::call(e, t, g, pc, number, &args);
+    } else {
+        let begun = calls::begin(e, t, g, pc, number, &args);
+        let mut call = Call { e, t, g, nr: number, args, row: table::row(number) };
+        let outcome = call.dispatch();
+        if let Some(begun) = begun {
+            calls::end(e, t, g, begun, outcome);
+        }
+        if let Outcome::Value(v) = outcome {
+            g.gpr[0] = v as u64;
+        }
     }
     g.gpr[4] += 8;
     g.pc = ret;
-    e.clock.step();
     true
 }
 

@@ -2,10 +2,12 @@
 
 use super::{Call, Outcome};
 use crate::load;
+use crate::record::calls;
 use crate::signals::{apply_mask, block_all};
 use crate::sys::{self, err, nr};
 use crate::threads::{Thread, create, futex, pending, sched};
 use alloc::vec::Vec;
+use model::log::{Answer, Ending};
 use model::wire::Config;
 
 pub const CLONE_VM: u64 = 0x100;
@@ -55,10 +57,12 @@ impl Call<'_> {
         if wait_outside.is_some() {
             flags &= !CLONE_VFORK;
         }
+        let fork = self.e.log_fork(flags);
         // SAFETY: without CLONE_VM the child is a copy that goes on from here; ids are written where the guest asked.
         let r = unsafe { sys::raw(nr::CLONE, [flags, 0, ptid, ctid, 0, 0]) };
         if r == 0 {
             self.child_of_fork(flags, stack, ctid, channel);
+            self.e.record_child(self.t, fork);
             if tls != 0 && self.args[0] & CLONE_SETTLS != 0 {
                 crate::gate::set_fs_base(tls);
             }
@@ -82,6 +86,7 @@ impl Call<'_> {
         sched().begin(self.t);
         self.e.pid = pid;
         self.t.tid = tid;
+        self.t.serial = 0;
         self.t.clear_tid = if flags & CLONE_CHILD_CLEARTID != 0 { ctid } else { 0 };
         self.t.robust_list = 0;
         self.e.free_regions = (0..self.e.thread_regions).filter(|i| *i != self.t.index).collect();
@@ -119,6 +124,7 @@ impl Call<'_> {
             return Outcome::Again;
         }
         futex::thread_ends(self.e, self.t);
+        calls::ends_without_return(self.e, self.t, self.g, self.nr, &self.args, Answer::ThreadGone);
         let tick = self.e.clock.now();
         sched().retire(self.t, tick);
         loop {
@@ -128,6 +134,8 @@ impl Call<'_> {
     }
 
     pub(super) fn exit_process(&mut self, status: u64) -> Outcome {
+        calls::ends_without_return(self.e, self.t, self.g, self.nr, &self.args, Answer::ThreadGone);
+        self.e.log_end(Ending::Exited, status as u32 & 0xff);
         self.e.close_trace();
         self.e.send_totals();
         self.e.finish_vfork();
@@ -189,6 +197,7 @@ impl Call<'_> {
             inherited_ignored: self.e.actions.ignored_faults(),
             // Probes name places in the first image.
             probes: Vec::new(),
+            record: self.e.record_config_for_exec(),
             ..self.e.config.clone()
         };
         let Some(config_fd) = write_config(&config.encode()) else { return Outcome::Value(-err::ENOMEM) };
@@ -213,6 +222,9 @@ impl Call<'_> {
         self.e.send_totals();
         self.e.finish_vfork();
         self.drop_cloexec_mask();
+        // Should the kernel refuse, more records follow, and these two mean nothing.
+        calls::ends_without_return(self.e, self.t, self.g, self.nr, &self.args, Answer::Replaced);
+        self.e.log_end(Ending::Replaced, 0);
         let empty = b"\0";
         let fd = self.e.hidden.engine as u64;
         // SAFETY: replaces the process image; all strings live until then.

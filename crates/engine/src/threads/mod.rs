@@ -7,4 +7,4 @@ pub mod sched;
 
 pub use crate::shared_page::sched;
 pub use record::{SigInfo, Thread, pending};
-pub use sched::{Wake, Woken};
+pub use sched::{Wake, Woken, load, save};

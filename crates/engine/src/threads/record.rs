@@ -95,6 +95,8 @@ pub struct Thread {
     pub probed: Option<u64>,
     /// Page of a write to translated code that must be retried by itself.
     pub written_page: u64,
+    /// What stores of the engine into the guest belong to, for the log.
+    pub context: crate::record::Context,
 }
 
 /// `stack_t`.
@@ -165,6 +167,12 @@ impl Thread {
         t.held = None;
         t.probed = None;
         Ok(t)
+    }
+
+    /// A copy of the record, for a thread of a replay that does not run.
+    pub fn copy(&self) -> Thread {
+        // SAFETY: plain words (the one atomic is only this thread's own), without anything that must be dropped.
+        unsafe { core::ptr::read(self) }
     }
 
     /// Is any of `bits` ([`pending`]) set?

@@ -439,7 +439,7 @@ pub enum Wake {
 }
 
 /// The guest's registers go from the gate into the record.
-fn save(t: &mut Thread) {
+pub fn save(t: &mut Thread) {
     // SAFETY: the caller holds the baton.
     let g = unsafe { gate::gate() };
     t.saved.gpr = g.gpr;
@@ -451,7 +451,7 @@ fn save(t: &mut Thread) {
 }
 
 /// And back.
-fn load(t: &mut Thread) {
+pub fn load(t: &mut Thread) {
     // SAFETY: the caller has just got the baton.
     let g = unsafe { gate::gate() };
     g.gpr = t.saved.gpr;
@@ -461,4 +461,5 @@ fn load(t: &mut Thread) {
     g.hidden_flags = t.saved.hidden_flags;
     g.xmm = t.saved.xmm;
     t.show_pending(g);
+    crate::record::runs(t);
 }

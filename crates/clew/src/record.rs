@@ -1,0 +1,114 @@
+//! `clew record`: a program under the engine, with everything recorded that a replay needs.
+
+use crate::cli::{Color, Record as Options};
+use crate::guest::{self, Request};
+use crate::message::{Messages, Paint};
+use crate::startup::Startup;
+use crate::{find, home, status};
+use model::wire::Config;
+use recording::{Folder, Home, Meta, Status};
+use session::{Outcome, Recorder, Run};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What recordings in the home folder may take together, if nobody says otherwise; the oldest go first.
+const CAP: u64 = 20 << 30;
+
+/// Records the program of the command line; gives our exit status unless we die of the program's signal.
+pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
+    let messages = Messages { paint: Paint::for_stderr(color, startup) };
+    let Some(name) = options.command.first() else { return status::FAILURE };
+    let program = match find::find(name, startup.variable("PATH")) {
+        Ok(program) => program,
+        Err(why) => {
+            messages.error(&why.message);
+            return why.status;
+        }
+    };
+    let mut meta = describe(options);
+    let recorder = match prepare(options, &program, &meta, startup) {
+        Ok(recorder) => recorder,
+        Err(why) => {
+            messages.error(&why);
+            return status::FAILURE;
+        }
+    };
+    let config =
+        Config { cpu: options.cpu.into(), seed: options.seed, dies_with_host: true, ..Config::default() };
+    let request = Request {
+        command: &options.command,
+        program: &program,
+        config,
+        check_traces: false,
+        quiet: options.quiet,
+        recorder: Some((&recorder, None)),
+    };
+    match guest::start(&request, startup, &messages) {
+        Err(failed) => {
+            // Nothing was recorded: nothing is to stay.
+            let _ = std::fs::remove_dir_all(recorder.folder().path());
+            guest::failed(&failed, &program, &messages)
+        }
+        Ok(running) => {
+            let run = guest::follow(running, &request, startup, &messages);
+            meta.status = ending(&run);
+            let place = recorder.folder().path().to_owned();
+            match recorder.finish(&meta) {
+                Ok(sealed) => sealed.left.iter().for_each(|e| messages.note(&e.to_string())),
+                Err(e) => messages.error(&format!("the recording could not be finished: {e}")),
+            }
+            make_room(&place, startup, &messages);
+            guest::tell_end(&run, options.quiet, &messages);
+            guest::exit_status(&run.outcome)
+        }
+    }
+}
+
+/// What the recording says about itself.
+fn describe(options: &Options) -> Meta {
+    Meta {
+        command: options.command.clone(),
+        cwd: std::env::current_dir().unwrap_or_default(),
+        created: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+        clew: env!("CARGO_PKG_VERSION").to_owned(),
+        cpu: options.cpu.into(),
+        seed: options.seed,
+        ..Meta::default()
+    }
+}
+
+fn prepare(options: &Options, program: &Path, meta: &Meta, startup: &Startup) -> Result<Recorder, String> {
+    let folder = match &options.output {
+        Some(path) => {
+            let mut folder = Folder::create(path, meta).map_err(|e| e.to_string())?;
+            if let Ok(home) = home::open(startup) {
+                folder.share_with(&home);
+            }
+            folder
+        }
+        None => {
+            let name = program.file_name().map_or_else(|| "program".into(), |n| n.to_string_lossy());
+            home::open(startup)?.create(&name, meta).map_err(|e| e.to_string())?
+        }
+    };
+    Recorder::new(folder).map_err(|e| e.to_string())
+}
+
+fn ending(run: &Run) -> Option<Status> {
+    match &run.outcome {
+        Outcome::Exited(code) => Some(Status::Exited(*code as u32)),
+        Outcome::Signaled { signal, .. } => Some(Status::Signaled(*signal as u32)),
+        _ => None,
+    }
+}
+
+/// Removes the oldest recordings when there are too many.
+fn make_room(newest: &Path, startup: &Startup, messages: &Messages) {
+    let cap = startup.variable("CLEW_CAP").and_then(|v| v.to_str()?.parse::<u64>().ok()).unwrap_or(CAP);
+    let removed = home::path(startup).ok().and_then(|path| Home::open(&path).ok()).map(|h| h.enforce_cap(cap, newest));
+    if let Some(Ok(removed)) = removed
+        && !removed.is_empty()
+    {
+        messages.note(&format!("{} old recording(s) removed to stay below {} bytes (CLEW_CAP)", removed.len(), cap));
+    }
+}

@@ -1,0 +1,121 @@
+//! `clew replay`: re-executes a recording, re-emits its output, and says whether it was the same.
+
+use crate::cli::{Color, Replay as Options};
+use crate::guest::{Failed, start_engine};
+use crate::home;
+use crate::message::{Messages, Paint};
+use crate::startup::Startup;
+use crate::status;
+use model::wire::{Packet, Replayed, Report};
+use recording::{Recording, UnitName};
+use session::{EngineProgram, Outputs, ReplayOptions, Replayer};
+use std::io::Write;
+
+/// Replays the recording of the command line; gives our exit status.
+pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
+    let messages = Messages { paint: Paint::for_stderr(color, startup) };
+    let (opened, unit) = match home::find(&options.recording, startup) {
+        Ok(found) => found,
+        Err(why) => {
+            messages.error(&why);
+            return status::USAGE;
+        }
+    };
+    if !options.quiet {
+        tell_limits(&opened.recording, &messages);
+    }
+    let done = start_engine(startup, |engine| {
+        replay(engine, &opened.recording, unit, options).map_err(Failed::Error)
+    });
+    match done {
+        Ok(differences) if differences.is_empty() => {
+            if options.verify {
+                messages.note("identical");
+            }
+            0
+        }
+        Ok(differences) => {
+            differences.iter().for_each(|d| messages.error(d));
+            status::NO
+        }
+        Err(Failed::Error(e)) => {
+            messages.error(&e.to_string());
+            status::INTERNAL
+        }
+        Err(Failed::Signal(_)) => status::INTERNAL,
+    }
+}
+
+/// Says what is known to be incomplete about a recording.
+fn tell_limits(recording: &Recording, messages: &Messages) {
+    for unit in recording.units() {
+        for (record, why) in &unit.inexact {
+            messages.note(&format!("process {} is inexact from record {record} on: {why}", unit.name));
+        }
+        if let Some((record, why)) = &unit.damage {
+            messages.note(&format!("the log of process {} is damaged from record {record} on: {why}", unit.name));
+        }
+    }
+    for (unit, why) in recording.unreadable() {
+        messages.note(&format!("process {unit} cannot be replayed: {why}"));
+    }
+}
+
+/// Replays what was asked for; answers the differences found.
+fn replay(
+    engine: &EngineProgram,
+    recording: &Recording,
+    unit: Option<UnitName>,
+    options: &Options,
+) -> Result<Vec<String>, session::Error> {
+    let replayer = Replayer { engine, recording };
+    let wanted = match unit {
+        Some(unit) => vec![unit],
+        None => replayer.images(),
+    };
+    let how = ReplayOptions {
+        verify: options.verify,
+        emit: true,
+        descendants: unit.is_none(),
+        ..ReplayOptions::default()
+    };
+    // Output of one process is shown as it comes; that of several must first be put in order.
+    let at_once = unit.is_some() || recording.units().len() == 1;
+    let mut later = Outputs::new();
+    let mut differences = Vec::new();
+    for unit in wanted {
+        let results = replayer.run(&unit, &how, |packet| hear(packet, at_once, &mut later))?;
+        for (pid, r) in &results {
+            differences.extend(r.difference.as_ref().map(|d| tell(*pid, r, d)));
+        }
+        if results.is_empty() {
+            differences.push(format!("process {unit} ended without having been replayed"));
+        }
+    }
+    later.sort_by_key(|(_, time, _)| *time);
+    for (stream, _, bytes) in later {
+        put(stream, &bytes);
+    }
+    Ok(differences)
+}
+
+fn tell(pid: u32, r: &Replayed, difference: &str) -> String {
+    format!("process {pid} differs at record {}, tick {}, pc {:#x}: {difference}", r.records, r.tick, r.pc)
+}
+
+fn hear(packet: &Packet, at_once: bool, later: &mut Outputs) {
+    if let Report::Output { stream, time, bytes } = &packet.report {
+        match at_once {
+            true => put(*stream, bytes),
+            false => later.push((*stream, *time, bytes.clone())),
+        }
+    }
+}
+
+/// Writes to one of our own standard streams; a reader that has gone is no error.
+fn put(stream: u8, bytes: &[u8]) {
+    let _ = match stream {
+        1 => std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush()),
+        _ => std::io::stderr().write_all(bytes),
+    };
+}

@@ -1,0 +1,1 @@
+//! Methods that find causes: oracles, verdicts, switching.

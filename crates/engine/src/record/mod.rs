@@ -1,0 +1,308 @@
+//! Recording: every non-deterministic thing that happens to the guest goes into the unit's log, in order.
+//!
+//! ```text
+//! syscalls::execute ─ calls ─┐
+//! signals::frame ────────────┤   segment: a file of the recording, mapped and written in place
+//! threads::sched ────────────┼─▶ [header | record | record | …]  ── full ─▶ told to the host, which compresses it
+//! specials ──────────────────┤
+//! files (contents at open) ──┘
+//! ```
+//! Only the thread that holds the baton appends, so the order of records is the order in which things happened. A record
+//! counts once the segment's `committed` word covers it: whoever is killed, what is committed stays. What the log needs
+//! while the guest runs lies in the shared page, so that recording does not open the vault.
+//!
+//! May miss: a buffer that the kernel fills for a waiting thread is logged when that thread goes on, so another thread
+//! that looks at it earlier sees in a replay what was there before. Memory that other processes write is marked inexact.
+
+pub mod calls;
+pub mod files;
+pub mod pages;
+pub mod unit;
+
+use crate::gate::Gate;
+use crate::shared_page::log_state;
+use crate::state::Engine;
+use crate::sys::{self, nr};
+use crate::threads::Thread;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use model::layout::LOG;
+use model::log::{
+    self, End, Ending, Kind, MAX_RECORD, Position, RECORD_HEADER, SEGMENT_HEADER, header, record_header, record_len,
+};
+use model::wire::Report;
+
+/// Bytes of a unit's first segment and of the later ones.
+const FIRST_SEGMENT: u64 = 2 << 20;
+const LATER_SEGMENT: u64 = 8 << 20;
+/// Kept free at the end of each segment, so that a last word always fits.
+const RESERVE: u64 = 128;
+/// Payload of one record of bytes.
+pub const PIECE: usize = MAX_RECORD - 64;
+
+/// Is this process being recorded? Outside the shared page, because tests of the library have none.
+static RECORDING: AtomicBool = AtomicBool::new(false);
+
+/// Where the log is, in the shared page.
+#[derive(Default)]
+pub struct LogState {
+    /// Where the current segment is mapped, and its size.
+    base: u64,
+    size: u64,
+    used: u64,
+    sequence: u32,
+    /// Records in all segments so far.
+    pub records: u64,
+    /// Number of the thread that runs, as far as the log knows.
+    pub running: u32,
+    /// Files kept so far.
+    pub files: u32,
+    pub unit: (u32, u32),
+    pub page: pages::Rotation,
+    /// Threads in the kernel outside the baton: their buffers may be changing.
+    pub waiting: u32,
+}
+
+pub fn on() -> bool {
+    RECORDING.load(Relaxed)
+}
+
+/// What an engine store into the guest belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum Context {
+    /// Nothing that must be logged: a replay does the same by itself.
+    #[default]
+    None = 0,
+    Call = 1,
+    Frame = 2,
+}
+
+/// The engine has written to the guest.
+pub fn written(at: u64, bytes: &[u8]) {
+    if !on() || bytes.is_empty() {
+        return;
+    }
+    let kind = match Thread::current().context {
+        Context::None => return,
+        Context::Call => Kind::Write,
+        Context::Frame => Kind::Frame,
+    };
+    let mut done = 0;
+    while done < bytes.len() {
+        let n = (bytes.len() - done).min(PIECE);
+        let Some(room) = reserve(8 + n) else { return };
+        room[..8].copy_from_slice(&(at + done as u64).to_le_bytes());
+        room[8..].copy_from_slice(&bytes[done..done + n]);
+        commit(kind, 0, 8 + n);
+        done += n;
+    }
+}
+
+/// Logs what guest memory holds now as written by the call under way.
+pub fn memory_now(at: u64, len: u64) {
+    let mut done = 0;
+    while done < len {
+        let n = (len - done).min(PIECE as u64) as usize;
+        let Some(room) = reserve(8 + n) else { return };
+        room[..8].copy_from_slice(&(at + done).to_le_bytes());
+        let got = sys::read_guest(at + done, &mut room[8..]);
+        if got > 0 {
+            commit(Kind::Write, 0, 8 + got);
+        }
+        if got < n {
+            return;
+        }
+        done += n as u64;
+    }
+}
+
+/// Room for a payload in the current segment, made if need be; `None` when recording has ended.
+pub fn reserve(payload: usize) -> Option<&'static mut [u8]> {
+    if !on() {
+        return None;
+    }
+    let s = log_state();
+    let need = record_len(payload) as u64;
+    if SEGMENT_HEADER as u64 + s.used + need + RESERVE > s.size && !next_segment() {
+        return None;
+    }
+    let s = log_state();
+    let at = s.base + SEGMENT_HEADER as u64 + s.used + RECORD_HEADER as u64;
+    // SAFETY: inside the mapped segment (checked above), and only the holder of the baton writes there.
+    Some(unsafe { core::slice::from_raw_parts_mut(at as *mut u8, payload) })
+}
+
+/// Makes a record of the payload that was just put into the reserved room.
+pub fn commit(kind: Kind, flags: u8, payload: usize) {
+    let s = log_state();
+    let at = s.base + SEGMENT_HEADER as u64 + s.used;
+    // SAFETY: the room was reserved.
+    unsafe {
+        let bytes = core::slice::from_raw_parts((at + RECORD_HEADER as u64) as *const u8, payload);
+        let head = record_header(kind, flags, bytes);
+        core::ptr::copy_nonoverlapping(head.as_ptr(), at as *mut u8, head.len());
+        let end = at + (RECORD_HEADER + payload) as u64;
+        let padding = record_len(payload) - RECORD_HEADER - payload;
+        core::ptr::write_bytes(end as *mut u8, 0, padding);
+    }
+    s.used += record_len(payload) as u64;
+    s.records += 1;
+    header_word(s.base, header::COMMITTED).store(s.used, Release);
+}
+
+/// Appends a record.
+pub fn append(kind: Kind, flags: u8, payload: &[u8]) {
+    if let Some(room) = reserve(payload.len()) {
+        room.copy_from_slice(payload);
+        commit(kind, flags, payload.len());
+    }
+}
+
+fn header_word(base: u64, at: usize) -> &'static AtomicU64 {
+    // SAFETY: an aligned word of the mapped segment's header.
+    unsafe { &*((base + at as u64) as *const AtomicU64) }
+}
+
+/// A file of the recording, mapped for writing at the place for segment `sequence`; answers an error number.
+fn map_segment(folder: i32, unit: (u32, u32), sequence: u32, size: u64, first: u64) -> Result<u64, i64> {
+    let name = alloc::format!("units/{}.{}.{sequence}.raw\0", unit.0, unit.1);
+    const CREATE: u64 = 0o2 | 0o100 | 0o200 | 0o2_000_000;
+    // SAFETY: makes a file of our own and maps it in a range that only the log uses.
+    unsafe {
+        let fd = sys::raw(nr::OPENAT, [folder as u64, name.as_ptr() as u64, CREATE, 0o600, 0, 0]);
+        if sys::is_err(fd) {
+            return Err(-fd);
+        }
+        let r = allocate(fd as u64, size);
+        let at = LOG.start + (sequence as u64 & 1) * (LATER_SEGMENT + (1 << 20));
+        let flags = sys::MAP_SHARED | sys::MAP_FIXED_NOREPLACE;
+        let mapped = match r {
+            0 => sys::raw(nr::MMAP, [at, size, sys::PROT_READ | sys::PROT_WRITE, flags, fd as u64, 0]),
+            e => e,
+        };
+        sys::raw3(nr::CLOSE, fd as u64, 0, 0);
+        if sys::is_err(mapped) {
+            sys::raw3(UNLINKAT, folder as u64, name.as_ptr() as u64, 0);
+            return Err(-mapped);
+        }
+        let head = core::slice::from_raw_parts_mut(at as *mut u8, SEGMENT_HEADER);
+        head[..8].copy_from_slice(&log::MAGIC);
+        head[header::VERSION..][..4].copy_from_slice(&log::VERSION.to_le_bytes());
+        head[header::SEQUENCE..][..4].copy_from_slice(&sequence.to_le_bytes());
+        head[header::FIRST_RECORD..][..8].copy_from_slice(&first.to_le_bytes());
+        Ok(at)
+    }
+}
+
+const UNLINKAT: u64 = 263;
+const FALLOCATE: u64 = 285;
+const EOPNOTSUPP: i64 = 95;
+
+/// Gives a fresh file its blocks: a store into a mapped hole of a full disk would be fatal.
+fn allocate(fd: u64, size: u64) -> i64 {
+    // SAFETY: our own file.
+    unsafe {
+        let r = sys::raw(FALLOCATE, [fd, 0, 0, size, 0, 0]);
+        if r != -EOPNOTSUPP && r != -sys::err::ENOSYS {
+            return r;
+        }
+        // Without fallocate the blocks are had by writing them.
+        let zeros = [0u8; 4096];
+        for at in (0..size).step_by(zeros.len()) {
+            let n = sys::raw(PWRITE, [fd, zeros.as_ptr() as u64, zeros.len() as u64, at, 0, 0]);
+            if n != zeros.len() as i64 {
+                return if n < 0 { n } else { -28 };
+            }
+        }
+        0
+    }
+}
+
+const PWRITE: u64 = 18;
+
+/// The current segment is full: the next one. `false` when there can be none; then recording has ended.
+fn next_segment() -> bool {
+    // SAFETY: the holder of the baton appends.
+    let e = unsafe { crate::state::engine() };
+    let (base, size, sequence, unit, records) = {
+        let s = log_state();
+        (s.base, s.size, s.sequence, s.unit, s.records)
+    };
+    match map_segment(e.hidden.folder, unit, sequence + 1, LATER_SEGMENT, records) {
+        Ok(at) => {
+            header_word(base, header::MORE).store(1, Release);
+            // SAFETY: the old segment's mapping, which nothing refers to any more.
+            unsafe { sys::raw3(nr::MUNMAP, base, size, 0) };
+            let s = log_state();
+            (s.base, s.size, s.used, s.sequence) = (at, LATER_SEGMENT, 0, sequence + 1);
+            let name = alloc::format!("{}.{}", unit.0, unit.1);
+            e.control.send(e.pid, Report::Segment { unit: name, sequence });
+            true
+        }
+        Err(errno) => {
+            e.stop_recording(errno);
+            false
+        }
+    }
+}
+
+impl Engine {
+    /// There is no room for more: says so in the log and to the host; the guest goes on unrecorded.
+    fn stop_recording(&mut self, errno: i64) {
+        let s = log_state();
+        // The reserve takes this one.
+        s.size += RESERVE;
+        // SAFETY: the baton is held.
+        let g = unsafe { crate::gate::gate() };
+        let end = End { ending: Ending::DiskFull, status: errno as u32, tick: self.clock.now(), pc: g.pc };
+        append(Kind::End, 0, &end.encode());
+        RECORDING.store(false, Relaxed);
+        let why = if errno == 28 { "the disk is full".into() } else { alloc::format!("error {errno}") };
+        self.note(&alloc::format!("recording of process {} ends here: {why}; the program goes on", self.pid), g.pc);
+    }
+
+    /// The guest is at a boundary of its own, where something from outside happens to it.
+    pub fn position(&self, g: &Gate) -> Position {
+        Position { tick: self.clock.now(), pc: g.pc, rcx: g.gpr[1], rflags: g.rflags }
+    }
+
+    /// From here on a replay may differ; said once for each reason.
+    pub fn mark_inexact(&mut self, why: &str) {
+        if on() && !self.inexact.iter().any(|w| w == why) {
+            self.inexact.push(why.into());
+            append(Kind::Inexact, 0, why.as_bytes());
+        }
+    }
+
+    /// The unit is over.
+    pub fn log_end(&mut self, ending: Ending, status: u32) {
+        if on() {
+            // SAFETY: the baton is held.
+            let g = unsafe { crate::gate::gate() };
+            let end = End { ending, status, tick: self.clock.now(), pc: g.pc };
+            append(Kind::End, 0, &end.encode());
+        }
+    }
+}
+
+/// A thread gets the baton.
+pub fn runs(t: &Thread) {
+    if on() && log_state().running != t.serial {
+        log_state().running = t.serial;
+        append(Kind::Switch, 0, &t.serial.to_le_bytes());
+    }
+}
+
+/// The thread that holds the baton goes into the kernel without it, or is back.
+pub fn waits(begins: bool) {
+    if on() {
+        let s = log_state();
+        s.waiting = if begins { s.waiting + 1 } else { s.waiting.saturating_sub(1) };
+    }
+}
+
+/// Time stamp counter: orders what happens in different processes.
+pub fn time_stamp() -> u64 {
+    // SAFETY: reads a counter.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}

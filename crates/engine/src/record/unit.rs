@@ -1,0 +1,213 @@
+//! The beginning of a unit: what an image starts with, and where the log of a forked child branches off.
+
+use super::{FIRST_SEGMENT, LogState, RECORDING, append, map_segment, time_stamp};
+use crate::load::{Inherited, Program};
+use crate::shared_page::log_state;
+use crate::signals::FAULTS;
+use crate::state::Engine;
+use crate::sys::{self, err, nr};
+use crate::threads::Thread;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering::Relaxed;
+use model::layout::LOG;
+use model::log::{DescriptorKind, DescriptorRecord, Kind, Origin, Start};
+
+/// What an image was made from.
+pub struct Sources<'a> {
+    pub program: &'a Program,
+    pub interpreter: Option<&'a Program>,
+    pub inherited: &'a Inherited,
+    pub execfn: &'a [u8],
+    pub stack_limit: u64,
+}
+
+/// More images of one process are not told apart.
+const MAX_IMAGES: u32 = 1 << 20;
+
+impl Engine {
+    /// Starts the log of a new unit of this process.
+    fn open_log(&mut self) -> Result<(), i64> {
+        *log_state() = LogState::default();
+        for image in 0..MAX_IMAGES {
+            match map_segment(self.hidden.folder, (self.pid, image), 0, FIRST_SEGMENT, 0) {
+                Err(err::EEXIST) => continue,
+                Err(e) => return Err(e),
+                Ok(at) => {
+                    let s = log_state();
+                    (s.base, s.size, s.unit) = (at, FIRST_SEGMENT, (self.pid, image));
+                    return Ok(());
+                }
+            }
+        }
+        Err(err::EEXIST)
+    }
+
+    /// An image is about to run: the first record of its log. Files are kept before it, their records come after it.
+    pub fn begin_recording(&mut self, t: &Thread, sources: &Sources<'_>) {
+        let Some(config) = self.config.record.clone() else { return };
+        if let Err(errno) = self.open_log() {
+            self.note(&alloc::format!("process {} cannot be recorded (error {errno})", self.pid), 0);
+            return;
+        }
+        RECORDING.store(true, Relaxed);
+        let mut start = Start::forked(String::new(), 0, self.pid, t.tid);
+        start.origin = if config.origin.is_empty() { Origin::First } else { Origin::Exec { unit: config.origin.clone() } };
+        (start.cpu, start.mode, start.seed) = (self.config.cpu, self.mode, self.config.seed);
+        start.exe = self.exe.clone();
+        start.execfn = sources.execfn.to_vec();
+        start.argv = sources.program.argv.clone();
+        start.envp = sources.inherited.envp.clone();
+        start.auxv = sources.inherited.auxv.clone();
+        start.random = sources.inherited.random;
+        start.stack_limit = sources.stack_limit;
+        start.cwd = working_folder();
+        start.blocked = t.mask;
+        start.ignored = (1..=64).filter(|s| self.actions.get(*s).handler == 1).map(crate::signals::bit).sum();
+        start.xstate = (self.loaded.xstate.mask, self.loaded.xstate.size as u64);
+        start.time = time_stamp();
+        start.clocks = [clock(0), clock(1)];
+        let images: Vec<u64> = [Some(sources.program), sources.interpreter].iter().flatten().map(|p| p.fd()).collect();
+        let kept: Vec<_> = images.iter().map(|fd| self.keep_image(*fd)).collect();
+        let key = |n: usize| kept.get(n).cloned().flatten().and_then(|(_, _, key)| key).unwrap_or_default();
+        (start.program, start.interpreter) = (key(0), key(1));
+        append(Kind::Start, 0, &start.encode());
+        if start.program.is_empty() || sources.interpreter.is_some() && start.interpreter.is_empty() {
+            self.mark_inexact("the program could not be kept: it is too large, or there is no room");
+        }
+        for (fd, kept) in images.into_iter().zip(kept) {
+            if let Some((stamp, settled, key)) = kept {
+                self.log_file(fd, stamp, settled, key);
+            }
+        }
+        self.log_descriptors(&config.streams);
+    }
+
+    /// Which descriptors are open, and what they lead to.
+    fn log_descriptors(&mut self, streams: &[[u64; 2]; 3]) {
+        for fd in open_descriptors() {
+            if self.hidden.contains(fd) {
+                continue;
+            }
+            let Some(stamp) = super::files::Stamp::of(fd) else { continue };
+            // SAFETY: asks for flags (F_GETFL, 3) and position (SEEK_CUR, 1).
+            let (flags, position) = unsafe { (sys::raw3(nr::FCNTL, fd, 3, 0), sys::raw3(nr::LSEEK, fd, 0, 1)) };
+            let identity = [stamp.dev, stamp.ino];
+            let writable = flags & 3 != 0;
+            let own = |n: usize| streams[n] == identity && (n == 0) != (writable && flags & 3 == 1);
+            let kind = if fd < 3 && streams[fd as usize] == identity {
+                DescriptorKind::from_u8(fd as u8)
+            } else {
+                [1usize, 2, 0].into_iter().find(|n| own(*n)).and_then(|n| DescriptorKind::from_u8(n as u8))
+            };
+            let file = if flags & 3 != 1 { self.keep(fd, false) } else { 0 };
+            let record = DescriptorRecord {
+                fd: fd as u32,
+                kind: kind.unwrap_or(stamp.kind()),
+                flags: flags as u32,
+                position: position.max(0) as u64,
+                identity,
+                path: crate::procfs::link_of(fd).unwrap_or_default(),
+                file,
+            };
+            append(Kind::Descriptor, 0, &record.encode());
+        }
+    }
+
+    /// The process is about to be copied: the record where the child's log will say that it begins.
+    pub fn log_fork(&mut self, flags: u64) -> u64 {
+        let at = log_state().records;
+        if super::on() {
+            self.share_with_child();
+            let at = log_state().records;
+            append(Kind::Fork, 0, &flags.to_le_bytes());
+            return at;
+        }
+        at
+    }
+
+    /// In the child: the parent's segment is left, and a log of its own begun.
+    pub fn record_child(&mut self, t: &Thread, fork: u64) {
+        if !super::on() {
+            return;
+        }
+        let parent = log_state().unit;
+        // SAFETY: only this process's view of the parent's segment goes.
+        unsafe { sys::raw3(nr::MUNMAP, LOG.start, LOG.end - LOG.start, 0) };
+        self.kept.clear();
+        if let Err(errno) = self.open_log() {
+            RECORDING.store(false, Relaxed);
+            self.note(&alloc::format!("process {} cannot be recorded (error {errno})", self.pid), 0);
+            return;
+        }
+        log_state().running = t.serial;
+        let mut start = Start::forked(alloc::format!("{}.{}", parent.0, parent.1), fork, self.pid, t.tid);
+        start.time = time_stamp();
+        append(Kind::Start, 0, &start.encode());
+    }
+
+    /// What the image that replaces this one needs to go on recording.
+    pub fn record_config_for_exec(&self) -> Option<model::wire::RecordConfig> {
+        let config = self.config.record.clone().filter(|_| super::on())?;
+        let origin = self.unit_name();
+        Some(model::wire::RecordConfig { folder_fd: self.hidden.folder, store_fd: self.hidden.store, origin, ..config })
+    }
+
+    /// The name of the unit in hand.
+    pub fn unit_name(&self) -> String {
+        let unit = log_state().unit;
+        alloc::format!("{}.{}", unit.0, unit.1)
+    }
+}
+
+fn clock(id: u64) -> u64 {
+    let mut ts = [0u64; 2];
+    // SAFETY: the kernel writes two words.
+    unsafe { sys::raw3(nr::CLOCK_GETTIME, id, ts.as_mut_ptr() as u64, 0) };
+    ts[0].wrapping_mul(1_000_000_000).wrapping_add(ts[1])
+}
+
+fn working_folder() -> Vec<u8> {
+    const GETCWD: u64 = 79;
+    let mut buffer = [0u8; 4096];
+    // SAFETY: the kernel writes into our buffer.
+    let n = unsafe { sys::raw3(GETCWD, buffer.as_mut_ptr() as u64, buffer.len() as u64, 0) };
+    if n > 1 { buffer[..n as usize - 1].to_vec() } else { Vec::new() }
+}
+
+/// The numbers of all open descriptors; without /proc the low ones that answer.
+fn open_descriptors() -> Vec<u64> {
+    const FLAGS: u64 = 0o200_000 | 0o2_000_000;
+    let mut found = Vec::new();
+    // SAFETY: opens, reads and closes a folder, into our own buffer.
+    unsafe {
+        let folder = sys::raw3(nr::OPEN, c"/proc/self/fd".as_ptr() as u64, FLAGS, 0);
+        if sys::is_err(folder) {
+            return (0..64).filter(|fd| sys::raw3(nr::FCNTL, *fd, 1, 0) >= 0).collect();
+        }
+        let mut buffer = [0u8; 4096];
+        loop {
+            let n = sys::raw3(nr::GETDENTS64, folder as u64, buffer.as_mut_ptr() as u64, buffer.len() as u64);
+            if n <= 0 {
+                break;
+            }
+            let mut entries = &buffer[..n as usize];
+            // struct linux_dirent64 { ino u64, off u64, reclen u16, type u8, name }
+            while entries.len() > 19 {
+                let len = u16::from_le_bytes([entries[16], entries[17]]) as usize;
+                let name = entries[19..len.min(entries.len())].split(|b| *b == 0).next().unwrap_or_default();
+                let number = core::str::from_utf8(name).ok().and_then(|s| s.parse::<u64>().ok());
+                found.extend(number.filter(|fd| *fd != folder as u64));
+                entries = entries.get(len.max(20)..).unwrap_or_default();
+            }
+        }
+        sys::raw3(nr::CLOSE, folder as u64, 0, 0);
+    }
+    found.sort_unstable();
+    found
+}
+
+/// Blocked signals that an image starts with, as the log has them.
+pub fn start_mask(start: &Start) -> u64 {
+    start.blocked & !crate::signals::NEVER_BLOCKED | start.blocked & FAULTS
+}

@@ -1,0 +1,158 @@
+//! The guest's descriptors in a replay: a table without files behind it, kept up by what the recorded calls answered.
+//!
+//! It tells which descriptor leads to the standard streams, and is what a trial's world starts from.
+//! May miss: descriptors that came in a message (they count as unknown), and positions that another process moved.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use model::log::{CallRecord, DescriptorKind, DescriptorRecord, RestRecord};
+
+/// What one or more descriptors lead to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Object {
+    pub kind: DescriptorKind,
+    /// The standard stream that it is, if it is one.
+    pub stream: Option<u8>,
+    pub flags: u32,
+    pub position: u64,
+    pub identity: [u64; 2],
+    /// The kept file; 0 if none.
+    pub file: u32,
+    pub path: Vec<u8>,
+}
+
+/// Descriptors and what they lead to.
+#[derive(Default)]
+pub struct Table {
+    pub fds: BTreeMap<u32, usize>,
+    pub objects: Vec<Object>,
+    moved: Vec<u8>,
+}
+
+const F_DUPFD: u64 = 0;
+const F_DUPFD_CLOEXEC: u64 = 1030;
+
+impl Table {
+    /// A descriptor that was open at the start.
+    pub fn inherit(&mut self, d: DescriptorRecord) {
+        let stream = match d.kind {
+            DescriptorKind::Stdin => Some(0),
+            DescriptorKind::Stdout => Some(1),
+            DescriptorKind::Stderr => Some(2),
+            _ => None,
+        };
+        let (flags, position, identity, file) = (d.flags, d.position, d.identity, d.file);
+        let object = Object { kind: d.kind, stream, flags, position, identity, file, path: d.path };
+        // Descriptors of one open file share their position; those of one stream are taken for such.
+        let known = self.objects.iter().position(|o| o.identity == identity && o.flags == flags && o.stream == stream);
+        let at = known.unwrap_or_else(|| {
+            self.objects.push(object);
+            self.objects.len() - 1
+        });
+        self.fds.insert(d.fd, at);
+    }
+
+    pub fn object(&self, fd: u64) -> Option<&Object> {
+        self.fds.get(&(fd as u32)).map(|at| &self.objects[*at])
+    }
+
+    pub fn object_mut(&mut self, fd: u64) -> Option<&mut Object> {
+        let at = *self.fds.get(&(fd as u32))?;
+        self.objects.get_mut(at)
+    }
+
+    /// A new descriptor for something new.
+    pub fn open(&mut self, fd: u32, kind: DescriptorKind, flags: u32, file: u32) {
+        let object =
+            Object { kind, stream: None, flags, position: 0, identity: [0; 2], file, path: Vec::new() };
+        self.objects.push(object);
+        self.fds.insert(fd, self.objects.len() - 1);
+    }
+
+    fn duplicate(&mut self, old: u64, new: u32) {
+        match self.fds.get(&(old as u32)).copied() {
+            Some(at) => drop(self.fds.insert(new, at)),
+            None => drop(self.fds.remove(&new)),
+        }
+    }
+
+    /// A call of the recorded guest succeeded.
+    pub fn call(&mut self, record: &CallRecord) {
+        let [a, b, c, ..] = record.args;
+        let result = record.result;
+        if result < 0 {
+            return;
+        }
+        let n = result as u64;
+        match record.nr {
+            // read, readv, recvfrom: positions; lseek sets one.
+            0 | 19 | 1 | 20 => self.moves(a, n),
+            8 => {
+                if let Some(o) = self.object_mut(a) {
+                    o.position = n;
+                }
+            }
+            2 | 85 | 257 | 437 => {
+                let kind = DescriptorKind::from_u8((record.opened as u8).wrapping_sub(1));
+                let flags = match record.nr {
+                    2 => b,
+                    257 => c,
+                    85 => 0o1101,
+                    _ => 0,
+                };
+                self.open(n as u32, kind.unwrap_or(DescriptorKind::Other), flags as u32, record.file);
+            }
+            3 => drop(self.fds.remove(&(a as u32))),
+            32 => self.duplicate(a, n as u32),
+            33 | 292 => self.duplicate(a, b as u32),
+            72 if matches!(b, F_DUPFD | F_DUPFD_CLOEXEC) => self.duplicate(a, n as u32),
+            // close_range without CLOEXEC.
+            436 if c & 4 == 0 => self.fds.retain(|fd, _| !(a as u32..=b as u32).contains(fd)),
+            // socket, accept, accept4: a descriptor of a socket; the others of something else.
+            41 | 43 | 288 => self.open(n as u32, DescriptorKind::Socket, 2, 0),
+            213 | 253 | 282 | 283 | 284 | 289 | 290 | 291 | 294 | 319 | 434 => {
+                self.open(n as u32, DescriptorKind::Other, 2, 0);
+            }
+            22 | 293 | 53 => self.pair(record),
+            _ => {}
+        }
+    }
+
+    /// `pipe` and `socketpair` answer in memory.
+    fn pair(&mut self, record: &CallRecord) {
+        let (at, kind) =
+            if record.nr == 53 { (record.args[3], DescriptorKind::Socket) } else { (record.args[0], DescriptorKind::Pipe) };
+        if let (Some(r), Some(w)) = (crate::sys::read_u32(at), crate::sys::read_u32(at + 4)) {
+            self.open(r, kind, 0, 0);
+            self.open(w, kind, 1, 0);
+        }
+    }
+
+    fn moves(&mut self, fd: u64, by: u64) {
+        if let Some(o) = self.object_mut(fd) {
+            o.position += by;
+        }
+    }
+
+    /// Bytes that the kernel moved from one descriptor to another.
+    pub fn moved(&mut self, payload: &[u8]) {
+        if let Some(rest) = RestRecord::decode(payload) {
+            self.moved.extend_from_slice(rest.bytes);
+        }
+    }
+
+    pub fn take_moved(&mut self) -> Vec<u8> {
+        core::mem::take(&mut self.moved)
+    }
+
+    /// The standard stream that a call which succeeded wrote to.
+    pub fn stream_of_output(&self, record: &CallRecord) -> Option<u8> {
+        let fd = match record.nr {
+            1 | 18 | 20 | 44 | 46 | 296 | 328 | 40 => record.args[0],
+            275 | 326 => record.args[2],
+            276 => record.args[1],
+            _ => return None,
+        };
+        self.object(fd)?.stream.filter(|s| *s != 0)
+    }
+}

@@ -1,0 +1,429 @@
+//! Replay: the guest runs again, and everything from outside comes from the log.
+//!
+//! ```text
+//! run ─▶ steer ─ next record is a preemption or a signal: let the guest run to its tick, then to its pc
+//!    └─▶ call, special, fault ─ next record must be theirs: its effects are applied, nothing is executed for real
+//! ```
+//! There is one kernel task. Guest threads are contexts that the log switches between ([`threads`]), so a `fork` of this
+//! process is a complete copy of a threaded guest. Calls that change the address space are carried out ([`memory`]), with
+//! files mapped from what was kept; nothing else of the guest reaches the kernel.
+//!
+//! When the guest does something else than the log says, or a digest differs, the replay stops and says at which record
+//! and moment. What is not digested can differ unnoticed for a while.
+
+pub mod calls;
+pub mod descriptors;
+pub mod goal;
+pub mod memory;
+pub mod serve;
+pub mod source;
+pub mod threads;
+
+pub use calls::call;
+pub use source::Source;
+
+use crate::gate::{self, Gate};
+use crate::record;
+use crate::state::Engine;
+use crate::sys;
+use crate::threads::{Thread, pending};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use goal::Goal;
+use model::log::{self, Bytes, End, Ending, FileRecord, Kind, PageRecord, Position, Raw, SignalRecord, SpecialRecord};
+use model::wire::{ForkEdge, Replayed, Report};
+
+/// Outside the engine's record, because code that changes the kernel's signal state asks.
+static REPLAYING: AtomicBool = AtomicBool::new(false);
+
+/// Is nothing of the guest to reach the kernel?
+pub fn on() -> bool {
+    REPLAYING.load(Relaxed)
+}
+
+/// A replay under way.
+pub struct Replay {
+    source: Source,
+    /// Which log, and where in it the next record lies.
+    log: usize,
+    at: usize,
+    /// Number of the next record in its log.
+    pub record: u64,
+    /// Kept files of the unit by number.
+    files: BTreeMap<u32, FileRecord>,
+    pub threads: threads::Parked,
+    pub descriptors: descriptors::Table,
+    /// The call that the running thread is in.
+    pub in_call: Option<calls::InCall>,
+    pub goal: Goal,
+    pub serve: serve::Serve,
+    /// Copies of this process that replay children.
+    copies: u32,
+    /// Said already that the replay differs.
+    differs: bool,
+    disturbed: bool,
+}
+
+impl Replay {
+    /// The next record, or why there is none.
+    pub fn next(&self) -> Result<Raw<'static>, log::Damage> {
+        log::record(&self.source.logs[self.log][self.at..])
+    }
+
+    pub fn verifies(&self) -> bool {
+        self.source.config.verify
+    }
+
+    pub fn emits(&self) -> bool {
+        self.source.config.emit
+    }
+
+    pub fn files_folder(&self) -> i32 {
+        self.source.config.files_fd
+    }
+
+    pub fn file(&self, id: u32) -> Option<&FileRecord> {
+        self.files.get(&id)
+    }
+
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Goes on behind the record `raw`.
+    fn pass(&mut self, raw: &Raw<'_>) {
+        self.at += raw.len;
+        self.record += 1;
+    }
+
+    /// The log of the child that this fork made, if it is to be replayed.
+    pub fn child_here(&self) -> Option<ForkEdge> {
+        let here = |f: &&ForkEdge| f.parent as usize == self.log && f.record == self.record;
+        self.source.config.forks.iter().find(here).copied()
+    }
+
+    /// Goes on with another log, from its beginning.
+    pub fn turn_to(&mut self, log: u32) {
+        self.log = log as usize;
+        (self.at, self.record) = (0, 0);
+        self.files.clear();
+        self.goal.forget();
+    }
+
+    /// The kind of the first record behind the next one that does more than tell something.
+    pub fn kind_behind(&self) -> Option<Kind> {
+        let log = self.source.logs[self.log];
+        let mut at = self.at + self.next().ok()?.len;
+        loop {
+            let raw = log::record(&log[at..]).ok()?;
+            match raw.kind {
+                Kind::Page | Kind::File | Kind::Inexact | Kind::Feature | Kind::Rest => at += raw.len,
+                kind => return Some(kind),
+            }
+        }
+    }
+
+    /// Do records follow the next one?
+    pub fn is_followed_by_more(&self) -> bool {
+        self.next().is_ok_and(|raw| log::record(&self.source.logs[self.log][self.at + raw.len..]).is_ok())
+    }
+
+    /// How the log that is read now begins.
+    pub fn unit_start(&self) -> Option<log::Start> {
+        log::record(self.source.logs[self.log]).ok().and_then(|raw| log::Start::decode(raw.payload))
+    }
+}
+
+/// Starts a replay in an engine that has loaded the program.
+pub fn begin(e: &mut Engine, t: &mut Thread, source: Source) {
+    REPLAYING.store(true, Relaxed);
+    e.pid = source.start.pid;
+    t.tid = source.start.tid;
+    for signal in 1..=64 {
+        let ignored = source.start.ignored & crate::signals::bit(signal) != 0;
+        e.actions.inherit(signal, ignored);
+    }
+    crate::signals::block_everything();
+    let replay = Replay {
+        source,
+        log: 0,
+        at: 0,
+        record: 0,
+        files: BTreeMap::new(),
+        threads: threads::Parked::default(),
+        descriptors: descriptors::Table::default(),
+        in_call: None,
+        goal: Goal::default(),
+        serve: serve::Serve::default(),
+        copies: 0,
+        differs: false,
+        disturbed: false,
+    };
+    e.replay = Some(Box::new(replay));
+    advance(e);
+    if let Some(r) = &e.replay
+        && r.source.config.serve
+    {
+        serve::begin(e);
+    }
+}
+
+/// The replay of `e`, which must be one.
+pub fn replay(e: &mut Engine) -> &mut Replay {
+    match &mut e.replay {
+        Some(r) => r,
+        None => crate::report::fatal("asked for a replay where none is under way".into(), 0),
+    }
+}
+
+/// Uses up the next record and the ones behind it that only tell something.
+pub fn advance(e: &mut Engine) {
+    let r = replay(e);
+    if let Ok(raw) = r.next() {
+        r.pass(&raw);
+        r.goal.forget();
+        if raw.kind == Kind::Start && r.log == 0 {
+            crate::shared_page::log_state().running = 0;
+        }
+    }
+    tell(e);
+}
+
+/// Takes in records that only tell something.
+pub fn tell(e: &mut Engine) {
+    loop {
+        let r = replay(e);
+        let Ok(raw) = r.next() else { return };
+        match raw.kind {
+            Kind::Page => check_page(e, raw.payload),
+            Kind::File => {
+                if let Some(file) = FileRecord::decode(raw.payload) {
+                    r.files.insert(file.id, file);
+                }
+            }
+            Kind::Descriptor => {
+                if let Some(d) = log::DescriptorRecord::decode(raw.payload) {
+                    r.descriptors.inherit(d);
+                }
+            }
+            Kind::Rest => r.descriptors.moved(raw.payload),
+            Kind::Inexact | Kind::Feature | Kind::Start => {}
+            _ => return,
+        }
+        let r = replay(e);
+        r.pass(&raw);
+        r.goal.forget();
+    }
+}
+
+fn check_page(e: &mut Engine, payload: &[u8]) {
+    if !replay(e).verifies() {
+        return;
+    }
+    let Some(page) = PageRecord::decode(payload) else { return };
+    if record::pages::digest_of(e, page.addr).is_some_and(|now| now != page.digest) {
+        differs(e, &alloc::format!("the page at {:#x} holds something else", page.addr));
+    }
+}
+
+/// Looks what is due before the guest goes on: a switch, a signal, a stop for the host.
+pub fn steer(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
+    loop {
+        if e.replay.as_ref().is_some_and(|r| r.goal.is_set() && g.budget != 0 && !r.goal.reached_site) {
+            return;
+        }
+        if !serve::stops(e, t, g) {
+            // The host moved the guest.
+            continue;
+        }
+        disturb(e, g);
+        let due = due(e, t);
+        if let Some((kind, at)) = due
+            && goal::arrived(e, t, g, &at)
+        {
+            g.rflags = at.rflags;
+            match kind {
+                Kind::Preempt => {
+                    advance(e);
+                    e.clock.step();
+                    calls::give_way(e, t, g);
+                    continue;
+                }
+                _ => {
+                    // Delivery takes the record.
+                    t.raise(pending::SIGNAL);
+                    replay(e).goal.forget();
+                    return;
+                }
+            }
+        }
+        goal::aim(e, due.map(|(_, at)| at));
+        return;
+    }
+}
+
+/// What the next record says is to happen to the running thread at a position of its own.
+fn due(e: &mut Engine, t: &Thread) -> Option<(Kind, Position)> {
+    if t.has(pending::SIGNAL) {
+        return None;
+    }
+    let raw = replay(e).next().ok()?;
+    match raw.kind {
+        Kind::Preempt => Position::decode(raw.payload).map(|p| (raw.kind, p)),
+        Kind::Signal => SignalRecord::decode(raw.payload).filter(|s| !s.synchronous).map(|s| (raw.kind, s.at)),
+        _ => None,
+    }
+}
+
+/// A signal is being delivered: what it is comes from the log.
+pub fn signal_taken(e: &mut Engine, t: &mut Thread) {
+    let Ok(raw) = replay(e).next() else { return log_ends(e) };
+    let signal = if raw.kind == Kind::Signal { SignalRecord::decode(raw.payload) } else { None };
+    // SAFETY: the baton is held.
+    let g = unsafe { gate::gate() };
+    let now = e.position(g);
+    match signal {
+        Some(s) if (s.at.tick, s.at.pc) == (now.tick, now.pc) => {
+            t.info = s.info;
+            t.fault = s.fault;
+            t.synchronous = s.synchronous;
+            g.rflags = s.at.rflags;
+            advance(e);
+        }
+        Some(s) => {
+            let text = alloc::format!("signal {} came at tick {} pc {:#x}", s.info[0], s.at.tick, s.at.pc);
+            differs(e, &text);
+        }
+        None => {
+            let text = alloc::format!("the guest got signal {}, the recorded one did not", t.info[0] as u32);
+            differs(e, &text);
+        }
+    }
+}
+
+/// The frame of a signal was built: the recorded bytes go over it.
+pub fn frame_built(e: &mut Engine) {
+    while let Ok(raw) = replay(e).next()
+        && raw.kind == Kind::Frame
+    {
+        if let Some(b) = Bytes::decode(raw.payload) {
+            sys::write_guest(b.addr, b.bytes);
+        }
+        let r = replay(e);
+        r.pass(&raw);
+        r.goal.forget();
+    }
+    tell(e);
+}
+
+/// What the machine answered to the instruction at the pc.
+pub fn special(e: &mut Engine, g: &Gate) -> [u64; 4] {
+    let now = e.clock.now();
+    let special = match replay(e).next() {
+        Ok(raw) if raw.kind == Kind::Special => SpecialRecord::decode(raw.payload),
+        Ok(_) => None,
+        Err(_) => {
+            log_ends(e);
+            return [0; 4];
+        }
+    };
+    match special {
+        Some(s) if (s.pc, s.tick) == (g.pc, now) => {
+            advance(e);
+            s.values
+        }
+        _ => {
+            differs(e, "the recorded guest did not ask the machine here");
+            [0; 4]
+        }
+    }
+}
+
+/// The guest and the log disagree.
+pub fn differs(e: &mut Engine, what: &str) {
+    if core::mem::replace(&mut replay(e).differs, true) {
+        return;
+    }
+    let text = match replay(e).next() {
+        Ok(raw) => alloc::format!("{what} (next record: {:?})", raw.kind),
+        Err(_) => alloc::format!("{what} (no record left)"),
+    };
+    finish(e, Some(text), 3, 0);
+}
+
+/// The log has no more records: the recording was cut here.
+pub fn log_ends(e: &mut Engine) {
+    let damage = replay(e).next().err();
+    if damage == Some(log::Damage::Wrong) {
+        return differs(e, "the log is damaged here");
+    }
+    finish(e, None, 3, 0);
+}
+
+/// The guest ended.
+pub fn ended(e: &mut Engine, ending: u8, status: u32) {
+    let recorded = match replay(e).next() {
+        Ok(raw) if raw.kind == Kind::End => End::decode(raw.payload),
+        Ok(_) => return differs(e, "the guest ended, the recorded one did not"),
+        Err(_) => return log_ends(e),
+    };
+    let agrees = recorded.is_some_and(|r| match r.ending {
+        Ending::Exited => ending == 0 && r.status == status,
+        Ending::Signaled => ending == 1 && r.status == status,
+        Ending::Replaced => ending == 2,
+        Ending::DiskFull | Ending::Left => {
+            // It ended later than the recording.
+            true
+        }
+    });
+    if !agrees {
+        let text = alloc::format!("the guest ended otherwise: {ending}/{status}, recorded {recorded:?}");
+        return differs(e, &text);
+    }
+    finish(e, None, ending, status);
+}
+
+/// Reports the end of the replay. With a host that asks questions the process stays; else it ends here.
+fn finish(e: &mut Engine, difference: Option<String>, ending: u8, status: u32) {
+    // SAFETY: the baton is held.
+    let pc = unsafe { gate::gate() }.pc;
+    let replayed = Replayed { records: replay(e).record, tick: e.clock.now(), pc, difference, ending, status };
+    if replay(e).source.config.serve {
+        return serve::at_end(e, replayed);
+    }
+    e.close_trace();
+    e.control.send(e.pid, Report::Replayed(replayed));
+    e.send_totals();
+    for _ in 0..replay(e).copies {
+        // SAFETY: waits for any child of ours.
+        unsafe { sys::raw(sys::nr::WAIT4, [u64::MAX, 0, 0, 0, 0, 0]) };
+    }
+    sys::exit_group(0)
+}
+
+/// For tests of the comparison: one bit of the guest's state changes.
+fn disturb(e: &mut Engine, g: &mut Gate) {
+    let now = e.clock.now();
+    let r = replay(e);
+    let Some(d) = r.source.config.disturb.filter(|d| !r.disturbed && now >= d.tick) else { return };
+    r.disturbed = true;
+    match d.register {
+        n @ 0..16 => g.gpr[n as usize] ^= 1 << (d.bit & 63),
+        _ => {
+            let mut byte = [0u8];
+            if sys::read_guest(d.addr, &mut byte) == 1 {
+                sys::write_guest(d.addr, &[byte[0] ^ 1 << (d.bit & 7)]);
+            }
+        }
+    }
+}
+
+/// Threads whose contexts are parked, with the running one first, as (number, tid).
+pub fn thread_list(e: &mut Engine, t: &Thread) -> Vec<(u32, u32)> {
+    let mut all = alloc::vec![(t.serial, t.tid)];
+    all.extend(replay(e).threads.list());
+    all
+}

@@ -1,0 +1,106 @@
+//! Recording: equips a launch so that the guest tree is recorded, and tidies up behind it.
+//!
+//! The engines write the log and keep files by themselves; the host compresses segments as they become full, in a thread
+//! of its own, and seals the folder at the end. When the host is killed, what the engines wrote stays as it is, which
+//! readers accept.
+
+use crate::engine_program::above_stdio;
+use crate::error::{Error, ErrorKind};
+use crate::launch::{Launch, Stdio};
+use model::Mode;
+use model::wire::{Packet, RecordConfig, Report};
+use recording::{Folder, Meta, Sealed, UnitName};
+use rustix::process::{Pid, test_kill_process};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+/// A recording being made.
+pub struct Recorder {
+    folder: Arc<Folder>,
+    segments: Option<Sender<(UnitName, u32)>>,
+    compressor: Option<JoinHandle<()>>,
+}
+
+impl Recorder {
+    pub fn new(folder: Folder) -> Result<Recorder, Error> {
+        let folder = Arc::new(folder);
+        let (segments, full) = channel::<(UnitName, u32)>();
+        let theirs = folder.clone();
+        let compressor = std::thread::Builder::new().name("clew-compress".into()).spawn(move || {
+            for (unit, sequence) in full {
+                // A segment that cannot be compressed now stays as it is and is tried again at the end.
+                let _ = theirs.compress(unit, sequence);
+            }
+        });
+        let compressor = compressor.map_err(|e| Error::new(ErrorKind::Prepare, e))?;
+        Ok(Recorder { folder, segments: Some(segments), compressor: Some(compressor) })
+    }
+
+    pub fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    /// Makes the launch record. `chaos` switches threads at random instructions.
+    pub fn equip(&self, launch: &mut Launch<'_>, chaos: Option<u64>) -> Result<(), Error> {
+        let prepare = |e: io::Error| Error::new(ErrorKind::Prepare, e);
+        let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().and_then(above_stdio);
+        let folder = copy(self.folder.dir_fd()).map_err(prepare)?;
+        let store = self.folder.stamps_fd().map(copy).transpose().map_err(prepare)?;
+        launch.config.mode = match launch.config.mode {
+            Mode::None => Mode::Tick,
+            mode => mode,
+        };
+        launch.config.record = Some(RecordConfig {
+            folder_fd: folder.as_raw_fd(),
+            store_fd: store.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+            origin: String::new(),
+            streams: streams(&launch.stdio),
+            chaos,
+        });
+        launch.passed.push(folder);
+        launch.passed.extend(store);
+        Ok(())
+    }
+
+    /// Hears what an engine says.
+    pub fn hear(&self, packet: &Packet) {
+        if let Report::Segment { unit, sequence } = &packet.report
+            && let (Ok(unit), Some(segments)) = (unit.parse(), &self.segments)
+        {
+            // The compressor lives as long as this.
+            let _ = segments.send((unit, *sequence));
+        }
+    }
+
+    /// The guest's first process has ended: compresses what is left of processes that have gone.
+    pub fn finish(mut self, meta: &Meta) -> recording::Result<Sealed> {
+        self.segments = None;
+        if let Some(compressor) = self.compressor.take() {
+            // It never panics on purpose; should it, the segments are still there.
+            let _ = compressor.join();
+        }
+        self.folder.seal(is_gone, meta)
+    }
+}
+
+/// Has the process of this number ended?
+fn is_gone(pid: u32) -> bool {
+    match Pid::from_raw(pid as i32) {
+        Some(pid) => test_kill_process(pid).is_err(),
+        None => true,
+    }
+}
+
+/// Device and inode of the standard streams that a guest will have.
+fn streams(stdio: &[Stdio; 3]) -> [[u64; 2]; 3] {
+    let own = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
+    let identity = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).map_or([0; 2], |s| [s.st_dev, s.st_ino]);
+    std::array::from_fn(|n| match &stdio[n] {
+        Stdio::Inherit => identity(own[n]),
+        Stdio::Null => rustix::fs::stat("/dev/null").map_or([0; 2], |s| [s.st_dev, s.st_ino]),
+        Stdio::Fd(fd) => identity(OwnedFd::as_fd(fd)),
+    })
+}
