@@ -31,7 +31,7 @@ pub enum Extent {
 
 const AGREE_SAMPLE: usize = 100;
 const CONFINED_SAMPLE: usize = 20;
-const REPLAY_SAMPLE: usize = 70;
+const REPLAY_SAMPLE: usize = 100;
 const PYSUITE_SAMPLE: usize = 60;
 
 /// Runs everything; false if something failed.

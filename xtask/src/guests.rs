@@ -20,6 +20,9 @@ use crate::{
     scratch::{self, Scratch, root, target_dir},
 };
 
+/// The variable that names the folder of Clew's recordings.
+pub const CLEW_HOME: &str = "CLEW_HOME";
+
 /// Everything a suite runs with.
 #[derive(Debug)]
 pub struct Stage {
@@ -110,7 +113,13 @@ impl Stage {
         .to_vec();
         env.push(("HOME".to_owned(), folder.join("w").into()));
         env.push(("TMPDIR".to_owned(), folder.join("tmp").into()));
+        env.push((CLEW_HOME.to_owned(), self.clew_home().into()));
         env
+    }
+
+    /// Where Clew keeps files that recordings share: outside the directory that is compared, one for all runs.
+    pub fn clew_home(&self) -> PathBuf {
+        self.scratch.path().join("clew-home")
     }
 
     /// Runs a command line in a fresh folder.

@@ -2,12 +2,15 @@
 //!
 //! Arguments of the guest are taken as bytes and never looked at; options are ours only up to the program's name.
 
+mod recordings;
+
 use crate::message::{self, Paint};
 use crate::startup::Startup;
 use crate::status;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub use recordings::{Info, Ls, Pack, Rm};
 use std::ffi::{OsStr, OsString};
 
 const STYLES: Styles =
@@ -38,6 +41,14 @@ pub enum Verb {
     Record(Record),
     /// Re-execute a recording
     Replay(Replay),
+    /// List recordings
+    Ls(Ls),
+    /// Say what is in a recording
+    Info(Info),
+    /// Remove recordings
+    Rm(Rm),
+    /// Make one portable file of a recording
+    Pack(Pack),
     /// Say what works on this machine
     Doctor(Doctor),
 }

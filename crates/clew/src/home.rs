@@ -2,7 +2,12 @@
 
 use crate::startup::Startup;
 use recording::{Home, Recording, UnitName};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+
+/// The name of the newest recording.
+const LATEST: &str = "latest";
 
 /// The folder that recordings live in: CLEW_HOME, else XDG_DATA_HOME/clew, else ~/.local/share/clew.
 pub fn path(startup: &Startup) -> Result<PathBuf, String> {
@@ -27,9 +32,13 @@ pub fn open(startup: &Startup) -> Result<Home, String> {
 /// A recording and, if the text names one, a unit of it.
 pub fn find(text: &str, startup: &Startup) -> Result<(Opened, Option<UnitName>), String> {
     let (name, unit) = split(text);
-    let home = open(startup)?;
-    let path = home.resolve(name).map_err(|e| e.to_string())?;
-    let opened = Opened::open(&path, &home)?;
+    // Nothing is made for a recording that lies elsewhere, and it needs no home.
+    let path = match path(startup) {
+        Ok(home) => Home::at(&home).resolve(name).map_err(|e| e.to_string())?,
+        Err(why) if name == LATEST || !Path::new(name).exists() => return Err(why),
+        Err(_) => PathBuf::from(name),
+    };
+    let opened = Opened::open(&path)?;
     let unit = match unit {
         None => None,
         Some(unit) => Some(choose(&opened.recording, unit)?),
@@ -62,30 +71,49 @@ fn choose(recording: &Recording, text: &str) -> Result<UnitName, String> {
 /// A recording, unpacked for as long as this lives if it came in a packed file.
 pub struct Opened {
     pub recording: Recording,
-    scratch: Option<PathBuf>,
+    /// Its folder or the packed file.
+    pub source: PathBuf,
+    _scratch: Option<Scratch>,
 }
 
 impl Opened {
-    fn open(path: &Path, home: &Home) -> Result<Opened, String> {
+    fn open(path: &Path) -> Result<Opened, String> {
+        let source = path.to_owned();
         if !recording::is_pack(path) {
             let recording = Recording::open(path).map_err(|e| e.to_string())?;
-            return Ok(Opened { recording, scratch: None });
+            return Ok(Opened { recording, source, _scratch: None });
         }
-        let scratch = home.path().join(format!(".unpacked-{}", std::process::id()));
-        let recording = Recording::open_in(path, &scratch).map_err(|e| {
-            // What was unpacked so far is of no use; the first error is the one to tell.
-            let _ = std::fs::remove_dir_all(&scratch);
-            e.to_string()
-        })?;
-        Ok(Opened { recording, scratch: Some(scratch) })
+        let scratch = Scratch::new()?;
+        let recording = Recording::open_in(path, &scratch.0).map_err(|e| e.to_string())?;
+        Ok(Opened { recording, source, _scratch: Some(scratch) })
     }
 }
 
-impl Drop for Opened {
-    fn drop(&mut self) {
-        if let Some(scratch) = &self.scratch {
-            // Only a copy of the packed file.
-            let _ = std::fs::remove_dir_all(scratch);
+/// A private folder that goes with this value.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Somebody else may guess the name, so one that exists is never used.
+    fn new() -> Result<Scratch, String> {
+        let place = std::env::temp_dir();
+        for n in 0..1000 {
+            let path = place.join(format!("clew-unpacked-{}-{n}", std::process::id()));
+            match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Scratch(path)),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => {
+                    let place = path.display();
+                    return Err(format!("cannot unpack the recording into {place}: {e}; TMPDIR can name another place"));
+                }
+            }
         }
+        Err(format!("{} is full of folders left by other Clews; remove clew-unpacked-*", place.display()))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Only a copy of the packed file.
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

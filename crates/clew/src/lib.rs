@@ -10,11 +10,16 @@ mod ending;
 mod find;
 mod guest;
 mod home;
+mod info;
 mod jobs;
+mod ls;
 mod message;
+mod pack;
 mod record;
 mod replay;
+mod rm;
 mod run;
+mod show;
 mod startup;
 mod stats;
 
@@ -60,6 +65,10 @@ fn dispatch(startup: &Startup) -> i32 {
         cli::Verb::Run(options) => run::run(&options, parsed.color, startup),
         cli::Verb::Record(options) => record::run(&options, parsed.color, startup),
         cli::Verb::Replay(options) => replay::run(&options, parsed.color, startup),
+        cli::Verb::Ls(options) => ls::run(&options, parsed.color, startup),
+        cli::Verb::Info(options) => info::run(&options, parsed.color, startup),
+        cli::Verb::Rm(options) => rm::run(&options, parsed.color, startup),
+        cli::Verb::Pack(options) => pack::run(&options, parsed.color, startup),
         cli::Verb::Doctor(options) => doctor::run(&options, parsed.color, startup),
     }
 }

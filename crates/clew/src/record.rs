@@ -45,8 +45,7 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
     };
     match guest::start(&request, startup, &messages) {
         Err(failed) => {
-            // Nothing was recorded: nothing is to stay.
-            let _ = std::fs::remove_dir_all(recorder.folder().path());
+            discard(recorder, &meta, startup);
             guest::failed(&failed, &program, &messages)
         }
         Ok(running) => {
@@ -61,6 +60,16 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
             guest::tell_end(&run, options.quiet, &messages);
             guest::exit_status(&run.outcome)
         }
+    }
+}
+
+/// Nothing was recorded, so nothing is to stay; should it, it is a recording without any process.
+fn discard(recorder: Recorder, meta: &Meta, startup: &Startup) {
+    let place = recorder.folder().path().to_owned();
+    // This lets go of its lock.
+    let _ = recorder.finish(meta);
+    if let (Ok(home), Some(place)) = (home::path(startup), place.to_str()) {
+        let _ = Home::at(&home).remove(place);
     }
 }
 
@@ -81,7 +90,11 @@ fn prepare(options: &Options, program: &Path, meta: &Meta, startup: &Startup) ->
     let folder = match &options.output {
         Some(path) => {
             let mut folder = Folder::create(path, meta).map_err(|e| e.to_string())?;
-            if let Ok(home) = home::open(startup) {
+            // A recording elsewhere shares kept files with the others, but makes no home for them.
+            if let Ok(path) = home::path(startup)
+                && path.is_dir()
+                && let Ok(home) = Home::open(&path)
+            {
                 folder.share_with(&home);
             }
             folder
@@ -91,7 +104,7 @@ fn prepare(options: &Options, program: &Path, meta: &Meta, startup: &Startup) ->
             home::open(startup)?.create(&name, meta).map_err(|e| e.to_string())?
         }
     };
-    Recorder::new(folder).map_err(|e| e.to_string())
+    Ok(Recorder::new(folder))
 }
 
 fn ending(run: &Run) -> Option<Status> {
@@ -105,7 +118,8 @@ fn ending(run: &Run) -> Option<Status> {
 /// Removes the oldest recordings when there are too many.
 fn make_room(newest: &Path, startup: &Startup, messages: &Messages) {
     let cap = startup.variable("CLEW_CAP").and_then(|v| v.to_str()?.parse::<u64>().ok()).unwrap_or(CAP);
-    let removed = home::path(startup).ok().and_then(|path| Home::open(&path).ok()).map(|h| h.enforce_cap(cap, newest));
+    let home = home::path(startup).ok().filter(|path| newest.starts_with(path));
+    let removed = home.and_then(|path| Home::open(&path).ok()).map(|h| h.enforce_cap(cap, newest));
     if let Some(Ok(removed)) = removed
         && !removed.is_empty()
     {

@@ -39,4 +39,5 @@ pub mod syscalls;
 pub mod threads;
 pub mod tracer;
 pub mod translate;
+pub mod trial;
 pub mod vault;

@@ -146,6 +146,7 @@ fn preempt(e: &mut Engine, t: &mut Thread, tick: u64) {
         // SAFETY: the baton is held.
         let at = e.position(unsafe { gate::gate() });
         record::append(Kind::Preempt, 0, &at.encode());
+        record::nobody_runs();
         e.clock.step();
         sched().give_way(t, tick);
     }

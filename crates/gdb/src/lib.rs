@@ -19,6 +19,7 @@ mod session;
 mod signals;
 mod stub;
 mod target;
+mod text;
 mod throwaway;
 mod wire;
 

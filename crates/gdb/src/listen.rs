@@ -1,8 +1,9 @@
 //! Ways for gdb to find us.
 //!
 //! Over TCP only this machine can connect: whoever is connected can read the guest's memory and the recorded files.
-//! For a gdb that we start ourselves, one end of a `UnixStream::pair` can be given to [`crate::serve`] and the other to
-//! gdb as `target remote | …` or by descriptor.
+//! Other users of this machine are not kept out by that. For a gdb that we start ourselves a Unix socket in a folder of
+//! our own is better: `target remote /path/of/the/socket`, and the accepted stream goes to [`crate::serve`]. So does
+//! standard input of a program that gdb started with `target remote | …`, because gdb makes it a socket.
 
 use std::{
     io,

@@ -25,7 +25,8 @@ use crate::{
     signals,
     stub::{Outcome, Stub},
     target::{Adapter, tid},
-    wire::{Incoming, PACKET_SIZE, Stream, Wire, escape, from_hex, to_hex},
+    text::{escape, from_hex, in_xml, numbers, thread_of, to_hex},
+    wire::{Incoming, PACKET_SIZE, Stream, Wire},
 };
 
 /// Why a session is over.
@@ -479,40 +480,7 @@ impl Console for Terminal<'_, '_> {
     }
 }
 
-/// `a,b` in hexadecimal digits.
-fn numbers(text: &[u8]) -> Option<(u64, u64)> {
-    let (first, second) = std::str::from_utf8(text).ok()?.split_once(',')?;
-    Some((u64::from_str_radix(first, 16).ok()?, u64::from_str_radix(second, 16).ok()?))
-}
-
 /// Whether a stretch of memory to be read fits into an answer and into the address space.
 fn is_sensible(range: &[u8]) -> bool {
     numbers(range).is_some_and(|(addr, len)| len <= PACKET_SIZE as u64 / 2 && addr.checked_add(len).is_some())
-}
-
-/// The thread that an identifier names; `None` for "any" and "all".
-fn thread_of(id: &[u8]) -> Option<u32> {
-    let text = std::str::from_utf8(id).ok()?;
-    let thread = match text.strip_prefix('p') {
-        Some(both) => both.split_once('.')?.1,
-        None => text,
-    };
-    u32::from_str_radix(thread, 16).ok().filter(|n| *n != 0)
-}
-
-/// Text inside an attribute. Control characters are not allowed there at all.
-fn in_xml(text: &str) -> String {
-    let mut out = String::new();
-    for c in text.chars() {
-        match c {
-            '&' => out += "&amp;",
-            '<' => out += "&lt;",
-            '>' => out += "&gt;",
-            '"' => out += "&quot;",
-            '\'' => out += "&apos;",
-            c if c.is_control() => out.push('?'),
-            c => out.push(c),
-        }
-    }
-    out
 }

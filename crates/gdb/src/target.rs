@@ -1,7 +1,7 @@
 //! A [`Debuggee`] as `gdbstub` wants to see its targets.
 //!
 //! Resumption is only noted here (`gdbstub` asks for it in the middle of a packet); the session does it afterwards.
-//! Writes go to a copy, see [`crate::copy`]. Breakpoints are collected and given to the debuggee all at once, before it
+//! Writes go to a copy, see [`crate::throwaway`]. Breakpoints are collected and given to the debuggee all at once, before it
 //! moves: gdb takes all of them out at every stop and puts them back.
 
 use std::{cell::RefCell, collections::BTreeSet};

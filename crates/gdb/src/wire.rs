@@ -240,29 +240,6 @@ pub fn checksum(body: &[u8]) -> u8 {
     body.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
 }
 
-pub fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// `None` if it is not an even number of hexadecimal digits.
-pub fn from_hex(text: &[u8]) -> Option<Vec<u8>> {
-    let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|d| d as u8);
-    (text.len() % 2 == 0).then_some(())?;
-    text.chunks(2).map(|pair| Some(digit(&pair[0])? << 4 | digit(&pair[1])?)).collect()
-}
-
-/// Binary data for a packet: bytes with a meaning of their own are escaped.
-pub fn escape(bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes.len());
-    for byte in bytes {
-        match byte {
-            b'#' | b'$' | b'}' | b'*' => out.extend([b'}', byte ^ 0x20]),
-            _ => out.push(*byte),
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -339,14 +316,5 @@ mod tests {
         let mut answered = Vec::new();
         there.read_to_end(&mut answered).unwrap();
         assert_eq!(answered, b"$OK#9a$OK#9a");
-    }
-
-    #[test]
-    fn hexadecimal_text_is_read_or_refused() {
-        assert_eq!(from_hex(b"00fF"), Some(vec![0, 255]));
-        assert_eq!(from_hex(b"0"), None);
-        assert_eq!(from_hex(b"zz"), None);
-        assert_eq!(to_hex(&[0, 255]), "00ff");
-        assert_eq!(escape(b"a#$}*"), b"a}\x03}\x04}]}\x0a");
     }
 }

@@ -7,7 +7,7 @@ use std::{fs, path::PathBuf, process::Command};
 use gdb::End;
 use support::{
     CALLER, Machine,
-    client::{gdb_batch, gdb_machine_interface},
+    client::{gdb_batch, gdb_batch_over_a_unix_socket, gdb_machine_interface},
 };
 
 /// Lets gdb execute `commands` and expects `lines` in this order in what it says.
@@ -159,6 +159,9 @@ fn steps_go_both_ways_and_history_has_two_ends() {
             "print $pc",
             "continue",
             "print $rax",
+            "set exec-direction reverse",
+            "stepi",
+            "monitor when",
         ],
         &[
             "$1 = (void (*)()) 0x401013",
@@ -167,6 +170,7 @@ fn steps_go_both_ways_and_history_has_two_ends() {
             "$3 = (void (*)()) 0x401000",
             "No more reverse-execution history",
             "$4 = 22",
+            "moment 99",
         ],
     );
 }
@@ -394,15 +398,20 @@ fn source_lines_and_calls_can_be_gone_over_both_ways() {
             "Breakpoint 1, double_it () at machine.s:14",
             "#0  double_it () at machine.s:14",
             "#1  0x0000000000401145 in caller () at machine.s:23",
-            "Run back to call of #0  double_it ()",
-            "caller () at machine.s:22",
-            "23\t jmp caller",
-            "caller () at machine.s:22",
+            "caller () at machine.s:23",
+            "24\t jmp caller",
+            "23\t call double_it",
             "double_it () at machine.s:14",
             "15\t ret",
-            "double_it () at machine.s:14",
-            "Run till exit from #0  double_it ()",
-            "caller () at machine.s:23",
+            "14\t lea",
+            "caller () at machine.s:24",
         ],
     );
+}
+
+#[test]
+fn a_unix_socket_serves_as_well() {
+    let (said, end) = gdb_batch_over_a_unix_socket(&mut Machine::new(), &["stepi", "print $pc"]);
+    assert!(said.iter().any(|s| s.contains("$1 = (void (*)()) 0x401003")), "{}", said.join("\n"));
+    assert_eq!(end, End::Detached);
 }

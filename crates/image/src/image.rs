@@ -111,6 +111,20 @@ impl Image {
         self.separate().map(|e| e.source.path())
     }
 
+    /// The files with debug information of this image that lie outside of it, with the build-ids they are found by.
+    pub fn debug_files(&self) -> Vec<(BuildId, PathBuf)> {
+        let home = if self.elf.has_contents(".debug_info") { Some(&self.elf) } else { self.separate() };
+        let shared = home.and_then(|home| self.search.shared_file(home));
+        let named = |elf: &Elf| Some((elf.build_id.clone()?, elf.source.path().to_path_buf()));
+        self.separate().into_iter().chain(shared.as_ref()).filter_map(named).collect()
+    }
+
+    /// The source files that debug information names, with full paths where it knows them.
+    pub fn source_files(&self) -> std::collections::BTreeSet<PathBuf> {
+        let files = self.debug().map(DebugInfo::source_files).unwrap_or_default();
+        files.iter().map(|f| tidy(f)).filter(|f| !f.as_os_str().is_empty()).collect()
+    }
+
     pub fn has_debug_info(&self) -> bool {
         self.debug().is_some()
     }

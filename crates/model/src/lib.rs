@@ -7,6 +7,7 @@ extern crate alloc;
 
 pub mod layout;
 pub mod log;
+pub mod serve;
 pub mod wire;
 
 use core::fmt;

@@ -51,7 +51,7 @@ pub enum Kind {
     Write = 3,
     /// Bytes of the signal frame just built ([`Bytes`]); comes right behind its [`Kind::Signal`].
     Frame = 4,
-    /// Another thread goes on (payload: u32 its number).
+    /// Another thread goes on (payload: u32 its number, u64 the tick).
     Switch = 5,
     /// The running thread was stopped for others ([`Position`]).
     Preempt = 6,
@@ -114,7 +114,7 @@ const ALIGN: usize = 8;
 
 /// Bytes that a record with this payload takes.
 pub const fn record_len(payload: usize) -> usize {
-    (RECORD_HEADER + payload + ALIGN - 1) / ALIGN * ALIGN
+    (RECORD_HEADER + payload).next_multiple_of(ALIGN)
 }
 
 /// The record header for a payload.

@@ -442,13 +442,7 @@ impl Packet {
             }
             Report::Replayed(r) => {
                 w.u8(12);
-                w.u64(r.records);
-                w.u64(r.tick);
-                w.u64(r.pc);
-                w.u8(r.difference.is_some() as u8);
-                w.str(r.difference.as_deref().unwrap_or(""));
-                w.u8(r.ending);
-                w.u32(r.status);
+                w.replayed(r);
             }
             Report::Output { stream, time, bytes } => {
                 w.u8(14);
@@ -491,13 +485,7 @@ impl Packet {
             9 => Report::Note { message: r.str()?, pc: GuestAddr(r.u64()?) },
             10 => Report::NotLoaded { status: r.u8()?, message: r.str()? },
             11 => Report::Segment { unit: r.str()?, sequence: r.u32()? },
-            12 => {
-                let (records, tick, pc) = (r.u64()?, r.u64()?, r.u64()?);
-                let differs = r.u8()? != 0;
-                let text = r.str()?;
-                let difference = differs.then_some(text);
-                Report::Replayed(Replayed { records, tick, pc, difference, ending: r.u8()?, status: r.u32()? })
-            }
+            12 => Report::Replayed(r.replayed()?),
             13 => Report::Answer(r.bytes()?.to_vec()),
             14 => Report::Output { stream: r.u8()?, time: r.u64()?, bytes: r.bytes()?.to_vec() },
             _ => return None,

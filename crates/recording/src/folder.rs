@@ -65,11 +65,27 @@ pub struct Sealed {
 impl Folder {
     /// A new recording at this path, which must not exist or be an empty folder.
     pub fn create(path: &Path, meta: &Meta) -> Result<Folder> {
-        match disk::private_folder(path) {
-            Ok(()) => (),
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => must_be_empty(path)?,
+        let made = match disk::private_folder(path) {
+            Ok(()) => true,
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                must_be_empty(path)?;
+                false
+            }
             Err(e) => return Err(Error::io("make the folder", path, &e)),
-        }
+        };
+        Folder::fill(path, meta).inspect_err(|_| {
+            // As it was before, so that it can be tried again.
+            for inside in ["units", "files"] {
+                let _ = fs::remove_dir(path.join(inside));
+            }
+            let _ = fs::remove_file(path.join(FILE));
+            if made {
+                let _ = fs::remove_dir(path);
+            }
+        })
+    }
+
+    fn fill(path: &Path, meta: &Meta) -> Result<Folder> {
         for inside in ["units", "files"] {
             let inside = path.join(inside);
             disk::private_folder(&inside).doing("make the folder", &inside)?;

@@ -86,6 +86,11 @@ impl Home {
         }
     }
 
+    /// The folder as it is, which may be not at all: for looking only.
+    pub fn at(path: &Path) -> Home {
+        Home { path: path.to_owned() }
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -127,7 +132,7 @@ impl Home {
 
     /// All recordings, oldest first. One that is damaged is listed as such.
     pub fn list(&self) -> Result<Vec<Entry>> {
-        let names = disk::names(&self.path).doing("read", &self.path)?;
+        let names = disk::names_if_any(&self.path).doing("read", &self.path)?;
         let mut entries: Vec<Entry> =
             names.into_iter().filter(|n| !n.starts_with('.')).filter_map(|n| self.entry(n)).collect();
         entries.sort_by_key(|e| (e.created, e.name.len(), e.name.clone()));
@@ -136,22 +141,7 @@ impl Home {
 
     fn entry(&self, name: String) -> Option<Entry> {
         let path = self.path.join(&name);
-        let folder = fs::symlink_metadata(&path).ok().filter(|m| m.is_dir())?;
-        let file = path.join(FILE);
-        let meta = match Meta::read(&path) {
-            // Some other folder.
-            Err(e) if e.kind == Kind::Missing && !path.join("units").is_dir() => return None,
-            other => other,
-        };
-        let state = match &meta {
-            _ if disk::is_locked(&file) => State::Writing,
-            Ok(Meta { status: Some(status), .. }) => State::Ended(*status),
-            Ok(_) => State::Interrupted,
-            Err(e) => State::Damaged(e.message.clone()),
-        };
-        let bytes = folder_bytes(&path);
-        let meta = meta.unwrap_or_else(|_| Meta { created: folder.mtime().max(0) as u64, ..Meta::default() });
-        Some(Entry { name, path, created: meta.created, command: meta.command, bytes, state })
+        entry_at(name, path)
     }
 
     /// The recording that a user means: a name in the home folder, `latest`, a path to a folder, or a packed file.
@@ -181,7 +171,8 @@ impl Home {
         })
     }
 
-    /// Removes one recording and what only it had in the store.
+    /// Removes one recording and what only it had in the store. `name` is as for [`Home::resolve`]; a link to a
+    /// recording that is not `latest` is left alone, and so is what it leads to.
     pub fn remove(&self, name: &str) -> Result<Removed> {
         let target;
         let mut name = name;
@@ -190,12 +181,38 @@ impl Home {
             name = target.file_name().and_then(|n| n.to_str()).unwrap_or(LATEST);
         }
         let known = is_plain(name) && !name.starts_with('.');
-        let entry = known.then(|| self.entry(name.to_owned())).flatten().ok_or_else(|| {
-            let what = format!("there is no recording `{name}` in {}", self.path.display());
-            Error::new(Kind::Missing, format!("{what}; `clew ls` lists the recordings"))
+        if let Some(entry) = known.then(|| self.entry(name.to_owned())).flatten() {
+            self.remove_entry(&entry)?;
+            self.tidy()?;
+            return Ok(Removed { name: entry.name, bytes: entry.bytes });
+        }
+        self.remove_elsewhere(name)
+    }
+
+    /// A recording that was put elsewhere, or a packed one.
+    fn remove_elsewhere(&self, text: &str) -> Result<Removed> {
+        // Says what is wrong with the name, if anything is.
+        let path = self.resolve(text)?;
+        let usage = |m: fs::Metadata| if m.is_symlink() { None } else { Some(disk::usage(&m)) };
+        let Some(bytes) = fs::symlink_metadata(&path).doing("remove", &path).map(usage)? else {
+            let what = "is a link and not removed; name what it leads to";
+            return Err(Error::new(Kind::WrongType, format!("{text} {what}")));
+        };
+        if is_pack(&path) {
+            fs::remove_file(&path).doing("remove", &path)?;
+            return Ok(Removed { name: text.to_owned(), bytes });
+        }
+        let place = fs::canonicalize(&path).doing("remove", &path)?;
+        let entry = entry_at(text.to_owned(), place).filter(|e| !matches!(e.state, State::Damaged(_)));
+        let entry = entry.ok_or_else(|| {
+            let what = "is not removed because it is not certain to be a recording; remove it with `rm -r`";
+            Error::new(Kind::WrongType, format!("{text} {what}"))
         })?;
         self.remove_entry(&entry)?;
-        self.tidy()?;
+        // What it shared with recordings at home may be garbage now.
+        if self.path.is_dir() {
+            self.tidy()?;
+        }
         Ok(Removed { name: entry.name, bytes: entry.bytes })
     }
 
@@ -280,7 +297,7 @@ impl Home {
             }
         }
         // Renamed first, so that nobody meets it half removed.
-        let gone = self.path.join(unique(".gone"));
+        let gone = entry.path.with_file_name(unique(".gone"));
         fs::rename(&entry.path, &gone).doing("remove", &entry.path)?;
         fs::remove_dir_all(&gone).doing("remove", &gone)
     }
@@ -297,6 +314,26 @@ impl Home {
         }
         Ok(())
     }
+}
+
+/// What lies there, if it is or was a recording.
+fn entry_at(name: String, path: PathBuf) -> Option<Entry> {
+    let folder = fs::symlink_metadata(&path).ok().filter(|m| m.is_dir())?;
+    let file = path.join(FILE);
+    let meta = match Meta::read(&path) {
+        // Some other folder.
+        Err(e) if e.kind == Kind::Missing && !path.join("units").is_dir() => return None,
+        other => other,
+    };
+    let state = match &meta {
+        _ if disk::is_locked(&file) => State::Writing,
+        Ok(Meta { status: Some(status), .. }) => State::Ended(*status),
+        Ok(_) => State::Interrupted,
+        Err(e) => State::Damaged(e.message.clone()),
+    };
+    let bytes = folder_bytes(&path);
+    let meta = meta.unwrap_or_else(|_| Meta { created: folder.mtime().max(0) as u64, ..Meta::default() });
+    Some(Entry { name, path, created: meta.created, command: meta.command, bytes, state })
 }
 
 /// Automatic removal touches only what certainly is a recording and has no recorder.

@@ -15,10 +15,14 @@ use crate::log::{checked, why};
 use crate::name::{UnitFile, UnitName};
 use crate::segment::{self, Found, Segment};
 
+/// So many raw segments are opened before the compressed log is, and therefore cannot vanish.
+const HELD: usize = 64;
+
 /// The files of one unit.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Parts {
-    pub log: Option<PathBuf>,
+    /// Where its compressed segments are, if there are any.
+    pub log: PathBuf,
     pub raws: BTreeMap<u32, PathBuf>,
 }
 
@@ -26,12 +30,11 @@ pub struct Parts {
 pub fn parts(units: &Path) -> io::Result<BTreeMap<UnitName, Parts>> {
     let mut all: BTreeMap<UnitName, Parts> = BTreeMap::new();
     for name in disk::names_if_any(units)? {
-        match UnitFile::parse(&name) {
-            Some(UnitFile::Raw(unit, sequence)) => {
-                all.entry(unit).or_default().raws.insert(sequence, units.join(&name));
-            }
-            Some(UnitFile::Log(unit)) => all.entry(unit).or_default().log = Some(units.join(&name)),
-            None => (),
+        let Some(file) = UnitFile::parse(&name) else { continue };
+        let (UnitFile::Raw(unit, _) | UnitFile::Log(unit)) = file;
+        let parts = all.entry(unit).or_insert_with(|| Parts { log: units.join(unit.log()), raws: BTreeMap::new() });
+        if let UnitFile::Raw(_, sequence) = file {
+            parts.raws.insert(sequence, units.join(&name));
         }
     }
     Ok(all)
@@ -114,16 +117,31 @@ fn read(chunks: &mut Chunks<impl Read + Seek>, raw: &mut impl FnMut(u32) -> Foun
 
 /// Calls `each` with every record: its number, what it is, and all its bytes.
 pub fn walk(parts: &Parts, each: impl FnMut(u64, &Raw<'_>, &[u8])) -> io::Result<Walked> {
-    let log = parts.log.as_deref().map(disk::open_regular).transpose()?.map(BufReader::new);
+    // A recorder that is still at work removes a raw segment once its chunk is written. So whatever is not there when it
+    // is opened here is in the log that is opened afterwards.
+    let mut held = BTreeMap::new();
+    for (sequence, path) in parts.raws.iter().rev().take(HELD) {
+        held.insert(*sequence, if_there(disk::open_regular(path))?);
+    }
+    let log = if_there(disk::open_regular(&parts.log))?.map(BufReader::new);
     let raw = |sequence: u32| {
-        let Some(path) = parts.raws.get(&sequence) else { return Ok(Ok(None)) };
-        match segment::read(path) {
-            // The recorder may have compressed and removed it since the folder was looked at.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Ok(None)),
-            other => other,
-        }
+        let file = match (held.remove(&sequence), parts.raws.get(&sequence)) {
+            (Some(file), _) => file,
+            (None, Some(path)) => if_there(disk::open_regular(path))?,
+            (None, None) => None,
+        };
+        let Some(file) = file else { return Ok(Ok(None)) };
+        let length = file.metadata()?.len();
+        segment::read_from(file, length)
     };
     walk_streams(log, raw, parts.raws.keys().next_back().copied(), each)
+}
+
+fn if_there<T>(opened: io::Result<T>) -> io::Result<Option<T>> {
+    match opened {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 /// The same for chunks from any stream and raw segments from any source, the last of which has this number.

@@ -26,7 +26,7 @@ mod segment;
 mod store;
 mod unpack;
 
-pub use error::{Error, Kind, Result};
+pub use error::{Error, Kind as ErrorKind, Result};
 pub use folder::{Folder, Sealed};
 pub use home::{Entry, Home, Removed, State};
 pub use log::{Log, Records};

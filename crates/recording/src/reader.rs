@@ -3,7 +3,7 @@
 //! Guarantees: whatever the content, opening gives a [`Recording`] or an error. A unit that cannot be read at all is
 //! listed as such and does not hide the others. Summaries come from one pass over each log.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +25,8 @@ pub struct Unit {
     /// How many records its log has, and bytes.
     pub records: u64,
     pub bytes: u64,
+    /// How many threads it had in all.
+    pub threads: u32,
     /// How it ended; nothing if it was killed or is still running.
     pub end: Option<End>,
     /// From which records on the recording may not be exact, and why.
@@ -45,7 +47,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Opens a recording's folder. A packed file is refused with [`Kind::Packed`]; see [`Recording::open_in`].
+    /// Opens a recording's folder. A packed file is refused with the kind `Packed`; see [`Recording::open_in`].
     pub fn open(path: &Path) -> Result<Recording> {
         if is_pack(path) {
             let what = "is a packed recording and must be unpacked into a folder first";
@@ -127,7 +129,7 @@ impl Recording {
     /// The unit that this one forked from or replaced, if it is there.
     pub fn parent(&self, unit: &Unit) -> Option<&Unit> {
         let parent = origin(unit)?;
-        self.units.iter().find(|u| u.name == parent && u.name != unit.name)
+        self.unit(&parent).ok().filter(|p| p.name != unit.name)
     }
 
     /// The units whose logs a replay of this unit passes through, itself last.
@@ -207,10 +209,13 @@ fn origin(unit: &Unit) -> Option<UnitName> {
 /// One pass over a unit's log.
 fn summarize(name: UnitName, parts: &Parts) -> std::result::Result<Unit, String> {
     let mut start = None;
+    let mut threads = BTreeSet::new();
     let (mut end, mut inexact, mut features, mut files) = (None, Vec::new(), Vec::new(), Vec::new());
     let each = |index: u64, raw: &Raw<'_>, _: &[u8]| match raw.kind {
         RecordKind::Start if index == 0 => start = Start::decode(raw.payload),
         RecordKind::End => end = End::decode(raw.payload),
+        // Both begin with the thread's number.
+        RecordKind::Call | RecordKind::Switch => drop(threads.insert(thread(raw.payload))),
         RecordKind::Inexact => inexact.push((index, String::from_utf8_lossy(raw.payload).into_owned())),
         RecordKind::Feature => features.extend(FeatureRecord::decode(raw.payload)),
         RecordKind::File => files.extend(FileRecord::decode(raw.payload)),
@@ -225,5 +230,11 @@ fn summarize(name: UnitName, parts: &Parts) -> std::result::Result<Unit, String>
         });
     };
     let join::Walked { records, bytes, damage } = walked;
-    Ok(Unit { name, start, records, bytes, end, inexact, features, files, damage })
+    let threads = threads.len().max(1) as u32;
+    Ok(Unit { name, start, records, bytes, threads, end, inexact, features, files, damage })
+}
+
+/// The number at the beginning of a payload.
+fn thread(payload: &[u8]) -> u32 {
+    payload.first_chunk().map_or(0, |b| u32::from_le_bytes(*b))
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use common::*;
 use model::log::{Ending, Kind as RecordKind, MAX_RECORD, Origin, RECORD_HEADER};
-use recording::{Folder, Kind, Meta, Recording, Status, UnitName};
+use recording::{ErrorKind as Kind, Folder, Meta, Recording, Status, UnitName};
 
 #[test]
 fn raw_segments_mixed_and_compressed_ones_give_the_same_log() {
@@ -252,4 +252,22 @@ fn a_place_that_is_taken_is_refused() {
     for (place, kind) in [("file", Kind::WrongType), ("r/units", Kind::WrongType), ("none", Kind::Missing)] {
         assert_eq!(Recording::open(&scratch.path(place)).unwrap_err().kind, kind, "{place}");
     }
+}
+
+#[test]
+fn a_reader_sees_everything_while_segments_are_compressed() {
+    let scratch = Scratch::new();
+    let path = scratch.path("r");
+    let folder = Folder::create(&path, &meta()).unwrap();
+    let mut random = Random(8);
+    let mut segments: Vec<_> = (0..60).map(|_| noise(&mut random, 4)).collect();
+    segments[0].insert(0, start(Origin::First, FIRST));
+    let truth = vec![(FIRST, write_unit(&path, FIRST, &segments))];
+    std::thread::scope(|s| {
+        let writer = s.spawn(|| (0..60).for_each(|n| folder.compress(FIRST, n).unwrap()));
+        while !writer.is_finished() {
+            check_whole(&path, &truth);
+        }
+    });
+    check_whole(&path, &truth);
 }

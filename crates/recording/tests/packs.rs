@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use common::*;
-use recording::{Kind, Recording, is_pack, pack, pack_contents, unpack};
+use recording::{ErrorKind as Kind, Recording, is_pack, pack, pack_contents, unpack};
 
 #[test]
 fn a_pack_comes_back_whole_with_its_extra_files() {

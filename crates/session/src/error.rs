@@ -31,6 +31,8 @@ pub enum ErrorKind {
     Recording,
     /// A replay failed.
     Replay,
+    /// What was asked for is not possible; nothing has changed.
+    Refused,
 }
 
 impl Error {
@@ -54,6 +56,7 @@ impl fmt::Display for Error {
             ErrorKind::TooLarge => "arguments and environment are too large",
             ErrorKind::Recording => "the recording cannot be used",
             ErrorKind::Replay => "the replay failed",
+            ErrorKind::Refused => return write!(f, "{}", self.source),
         };
         write!(f, "{what}: {}", self.source)
     }

@@ -52,6 +52,16 @@ impl Hub {
         Hub { control, state: Mutex::new(state), finishing: Mutex::default() }
     }
 
+    /// The host's end of the socket.
+    pub fn control(&self) -> &OwnedFd {
+        &self.control
+    }
+
+    /// What becomes of rings that are opened from now on.
+    pub fn set_traces(&self, traces: Traces) {
+        self.lock().traces = traces;
+    }
+
     /// Hands on packets until no process of the tree is left.
     pub fn serve(self: &Arc<Hub>) {
         loop {

@@ -13,30 +13,39 @@ use recording::{Folder, Meta, Sealed, UnitName};
 use rustix::process::{Pid, test_kill_process};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 /// A recording being made.
 pub struct Recorder {
     folder: Arc<Folder>,
-    segments: Option<Sender<(UnitName, u32)>>,
-    compressor: Option<JoinHandle<()>>,
+    /// Started when there is something to compress: a host that takes charge of signals must do so before any thread
+    /// exists.
+    compressor: Mutex<Option<Compressor>>,
+}
+
+struct Compressor {
+    segments: Sender<(UnitName, u32)>,
+    thread: JoinHandle<()>,
+}
+
+impl Compressor {
+    fn start(folder: Arc<Folder>) -> io::Result<Compressor> {
+        let (segments, full) = channel::<(UnitName, u32)>();
+        let thread = std::thread::Builder::new().name("clew-compress".into()).spawn(move || {
+            for (unit, sequence) in full {
+                // A segment that cannot be compressed now stays as it is and is tried again at the end.
+                let _ = folder.compress(unit, sequence);
+            }
+        })?;
+        Ok(Compressor { segments, thread })
+    }
 }
 
 impl Recorder {
-    pub fn new(folder: Folder) -> Result<Recorder, Error> {
-        let folder = Arc::new(folder);
-        let (segments, full) = channel::<(UnitName, u32)>();
-        let theirs = folder.clone();
-        let compressor = std::thread::Builder::new().name("clew-compress".into()).spawn(move || {
-            for (unit, sequence) in full {
-                // A segment that cannot be compressed now stays as it is and is tried again at the end.
-                let _ = theirs.compress(unit, sequence);
-            }
-        });
-        let compressor = compressor.map_err(|e| Error::new(ErrorKind::Prepare, e))?;
-        Ok(Recorder { folder, segments: Some(segments), compressor: Some(compressor) })
+    pub fn new(folder: Folder) -> Recorder {
+        Recorder { folder: Arc::new(folder), compressor: Mutex::default() }
     }
 
     pub fn folder(&self) -> &Folder {
@@ -67,20 +76,25 @@ impl Recorder {
 
     /// Hears what an engine says.
     pub fn hear(&self, packet: &Packet) {
-        if let Report::Segment { unit, sequence } = &packet.report
-            && let (Ok(unit), Some(segments)) = (unit.parse(), &self.segments)
-        {
-            // The compressor lives as long as this.
-            let _ = segments.send((unit, *sequence));
+        let Report::Segment { unit, sequence } = &packet.report else { return };
+        let mut compressor = self.compressor.lock().unwrap_or_else(PoisonError::into_inner);
+        if compressor.is_none() {
+            // Without the thread, segments are compressed at the end.
+            *compressor = Compressor::start(self.folder.clone()).ok();
+        }
+        if let (Ok(unit), Some(compressor)) = (unit.parse(), &*compressor) {
+            // The thread lives as long as this.
+            let _ = compressor.segments.send((unit, *sequence));
         }
     }
 
     /// The guest's first process has ended: compresses what is left of processes that have gone.
-    pub fn finish(mut self, meta: &Meta) -> recording::Result<Sealed> {
-        self.segments = None;
-        if let Some(compressor) = self.compressor.take() {
+    pub fn finish(self, meta: &Meta) -> recording::Result<Sealed> {
+        let compressor = self.compressor.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Compressor { segments, thread }) = compressor {
+            drop(segments);
             // It never panics on purpose; should it, the segments are still there.
-            let _ = compressor.join();
+            let _ = thread.join();
         }
         self.folder.seal(is_gone, meta)
     }

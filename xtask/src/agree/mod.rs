@@ -26,7 +26,7 @@ use crate::{
     args::Args,
     confine::Confinement,
     exec::{self, Job},
-    guests::{Stage, clew_binary, has_program, source_dir},
+    guests::{CLEW_HOME, Stage, clew_binary, has_program, source_dir},
     random::Random,
     tally::Tally,
 };
@@ -262,7 +262,7 @@ impl Runner<'_> {
         self.confinement.give(&folder);
         let outcome = exec::run(&Job {
             argv: self.command_line(case, how, &folder),
-            env: self.stage.environment(&folder),
+            env: self.environment(&folder),
             stdin: case.stdin.as_ref().map(|name| dir.join(name)),
             capture: self.stage.captures(&name),
             limit: if how == How::Native { NATIVE_LIMIT } else { self.limit },
@@ -270,6 +270,15 @@ impl Runner<'_> {
         })?;
         let files = snapshot(&dir)?;
         Ok(Observed { outcome, files })
+    }
+
+    /// The stage's, except that confined runs can write to no other place than their own folder.
+    fn environment(&self, folder: &Path) -> Vec<(String, OsString)> {
+        let mut env = self.stage.environment(folder);
+        if self.confinement != Confinement::default() {
+            env.push((CLEW_HOME.to_owned(), folder.join("clew-home").into()));
+        }
+        env
     }
 
     fn command_line(&self, case: &Case, how: How<'_>, folder: &Path) -> Vec<OsString> {

@@ -59,7 +59,7 @@ impl Runner<'_> {
         argv.push(recording(&folder).into());
         let outcome = exec::run(&Job {
             argv,
-            env: self.stage.environment(&folder),
+            env: self.environment(&folder),
             // The inputs of the recorded run are in the recording, standard input too.
             stdin: None,
             capture: self.stage.captures(&case.name.replace('/', "-")),

@@ -25,6 +25,8 @@ pub struct Begun {
     digest: u64,
     /// What was kept of a file that the call is about to change.
     pub file: u32,
+    /// Where the kernel will take bytes from that it moves to a standard stream: a file and a position.
+    moves: Option<(u64, u64)>,
 }
 
 pub fn read_word(at: u64, size: u64) -> Option<u64> {
@@ -84,7 +86,8 @@ pub fn begin(e: &mut Engine, t: &mut Thread, g: &Gate, pc: u64, nr: u64, args: &
     let digest = state_digest(g, row, args, &mut entry);
     t.context = Context::Call;
     let file = e.keep_before(nr, args);
-    Some(Begun { nr, args: *args, pc, tick: e.clock.now(), row, entry, digest, file })
+    let moves = moved_to_stream(e, nr, args);
+    Some(Begun { nr, args: *args, pc, tick: e.clock.now(), row, entry, digest, file, moves })
 }
 
 /// It came back.
@@ -110,6 +113,9 @@ pub fn end(e: &mut Engine, t: &mut Thread, g: &Gate, mut b: Begun, outcome: Outc
                     memory_now(u.addr, if fault { u.len.min(FAULT_MAX) } else { u.len });
                 }
             });
+        }
+        if let Some((fd, at)) = b.moves {
+            log_moved(fd, at, result);
         }
         if result >= 0 {
             (b.file, opened) = e.keep_after(b.nr, &b.args, result, b.file);
@@ -153,8 +159,45 @@ pub fn ends_without_return(e: &Engine, t: &mut Thread, g: &Gate, nr: u64, args: 
         entry: Entry::new(),
         digest: 0,
         file: 0,
+        moves: None,
     };
     log(t, &b, answer, 0, 0);
+}
+
+/// `sendfile` and its like move bytes that the guest never sees. A replay must emit those that went to a standard stream.
+fn moved_to_stream(e: &Engine, number: u64, args: &Args) -> Option<(u64, u64)> {
+    // sendfile(out, in, offset, …); splice and copy_file_range(in, offset, out, …).
+    let (from, offset, to) = match number {
+        40 => (args[1], args[2], args[0]),
+        275 | 326 => (args[0], args[1], args[2]),
+        _ => return None,
+    };
+    let streams = e.config.record.as_ref()?.streams;
+    let identity = crate::memory::object_of(to)?;
+    if !streams[1..].contains(&[identity.0, identity.1]) {
+        return None;
+    }
+    // SAFETY: asks for a position (SEEK_CUR, 1); what has none is no file.
+    let position = unsafe { sys::raw3(sys::nr::LSEEK, from, 0, 1) };
+    let at = if offset != 0 { sys::read_u64(offset)? } else { position.max(0) as u64 };
+    (position >= 0).then_some((from, at))
+}
+
+fn log_moved(fd: u64, at: u64, len: i64) {
+    let mut done = 0;
+    while done < len {
+        let n = (len - done).min(super::PIECE as i64) as usize;
+        let Some(room) = super::reserve(16 + n) else { return };
+        room[..16].fill(0);
+        let to = room[16..].as_mut_ptr() as u64;
+        // SAFETY: reads into the room just reserved.
+        let got = unsafe { sys::raw(sys::nr::PREAD64, [fd, to, n as u64, at + done as u64, 0, 0]) };
+        if got <= 0 {
+            return;
+        }
+        super::commit(Kind::Rest, 1, 16 + got as usize);
+        done += got;
+    }
 }
 
 /// The kind of what a descriptor leads to, by its mode.

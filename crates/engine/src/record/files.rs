@@ -88,6 +88,9 @@ impl Engine {
             return *id;
         }
         let key = self.copy_of(fd, &stamp, settled, mapped);
+        if key.is_none() && mapped {
+            self.mark_inexact("a mapped file could not be kept: it is too large, or there is no room");
+        }
         self.log_file(fd, stamp, settled, key)
     }
 
@@ -111,9 +114,11 @@ impl Engine {
     pub fn log_file(&mut self, fd: u64, stamp: Stamp, settled: bool, key: Option<String>) -> u32 {
         let id = log_state().files + 1;
         let path = crate::procfs::link_of(fd).unwrap_or_default();
+        let found = key.is_some();
         let record = FileRecord { id, key: key.unwrap_or_default(), path, size: stamp.size, mode: stamp.mode };
         log_state().files = id;
-        if settled {
+        // What was too large to be kept for having been opened may still be kept for being mapped.
+        if settled && found {
             self.kept.push((stamp, id));
         }
         append(Kind::File, 0, &record.encode());

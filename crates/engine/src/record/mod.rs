@@ -289,7 +289,19 @@ impl Engine {
 pub fn runs(t: &Thread) {
     if on() && log_state().running != t.serial {
         log_state().running = t.serial;
-        append(Kind::Switch, 0, &t.serial.to_le_bytes());
+        // SAFETY: the baton has just come to this thread.
+        let tick = unsafe { crate::state::engine() }.clock.now();
+        let mut payload = [0; 12];
+        payload[..4].copy_from_slice(&t.serial.to_le_bytes());
+        payload[4..].copy_from_slice(&tick.to_le_bytes());
+        append(Kind::Switch, 0, &payload);
+    }
+}
+
+/// The running thread was stopped for others: whoever goes on is logged, even if it is the same one.
+pub fn nobody_runs() {
+    if on() {
+        log_state().running = u32::MAX;
     }
 }
 

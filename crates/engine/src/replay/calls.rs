@@ -154,20 +154,25 @@ pub fn give_way(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
         let layout = e.loaded.xstate;
         replay(e).threads.park(layout, t, g, None);
         switch_now(e, t, g);
+        go_on(e, t, g);
     }
 }
 
-/// The next record switches to another thread, which goes on with its call if it is in one. The running one has been put
-/// away, or is gone.
+/// The next record switches to another thread, which may be in a call. The running one has been put away, or is gone.
 fn switch_now(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
     let raw = match replay(e).next() {
         Ok(raw) => raw,
         Err(_) => return log_ends(e),
     };
-    let number = match (raw.kind, raw.payload) {
-        (Kind::Switch, [a, b, c, d]) => u32::from_le_bytes([*a, *b, *c, *d]),
+    let (number, tick) = match (raw.kind, raw.payload) {
+        (Kind::Switch, [a, b, c, d, tick @ ..]) if tick.len() == 8 => {
+            (u32::from_le_bytes([*a, *b, *c, *d]), u64::from_le_bytes(core::array::from_fn(|i| tick[i])))
+        }
         _ => return differs(e, "a thread stopped, and the log does not say which one goes on"),
     };
+    if tick != e.clock.now() {
+        return differs(e, &alloc::format!("thread {number} goes on at another tick, recorded was {tick}"));
+    }
     let layout = e.loaded.xstate;
     match replay(e).threads.resume(layout, number, t, g) {
         Some(in_call) => {
@@ -175,7 +180,6 @@ fn switch_now(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
             r.in_call = in_call;
             r.goal.forget();
             advance(e);
-            go_on(e, t, g);
         }
         None => differs(e, &alloc::format!("the log goes on with thread {number}, which does not exist")),
     }

@@ -79,7 +79,7 @@ fn is_repeated(e: &Engine, pc: u64) -> bool {
 pub fn aim(e: &mut Engine, at: Option<Position>) {
     let now = e.clock.now();
     let wanted = super::serve::wanted(e);
-    let (mut budget, mut sites) = (FOREVER, [None; 2]);
+    let (mut budget, mut sites) = (super::serve::patience(e), [None; 2]);
     let partial = replay(e).goal.partial.map(|(_, _, end)| end);
     let targets = [at.map(|p| (p.tick, partial.unwrap_or(p.pc))), wanted];
     for (target, site) in targets.into_iter().zip(&mut sites) {

@@ -15,6 +15,7 @@ pub mod calls;
 pub mod descriptors;
 pub mod goal;
 pub mod memory;
+pub mod questions;
 pub mod serve;
 pub mod source;
 pub mod threads;

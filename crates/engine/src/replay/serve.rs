@@ -1,22 +1,293 @@
-//! A replay that a host steers: stub.
-use super::replay;
+//! A replay that a host steers: it stops where the host says, and answers questions there.
+//!
+//! Requests are taken between two instructions of the guest, in [`stops`]. While the guest runs it comes by at least
+//! every few million ticks, so that a packet of the host stops it; with watched bytes it comes by every few ticks and
+//! compares them, so a change that is undone within that many ticks is not seen.
+
+use super::goal::FOREVER;
+use super::{questions, replay};
 use crate::gate::Gate;
 use crate::state::Engine;
+use crate::sys::{self, nr};
 use crate::threads::Thread;
-use model::wire::{Replayed, Report};
+use alloc::vec::Vec;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, OpKind};
+use model::log::digest;
+use model::serve::{Answer, Collected, Moment, Place, Request, Until, Why};
+use model::wire::{MAX_PACKET, Replayed, Report};
 
+/// Ticks between two looks at the socket.
+const SLICE: u64 = 4_000_000;
+/// Ticks between two looks at watched bytes.
+const GRAIN: u64 = 32;
+
+/// What the host has asked for.
 #[derive(Default)]
-pub struct Serve;
-
-pub fn begin(_e: &mut Engine) {}
-pub fn stops(_e: &mut Engine, _t: &mut Thread, _g: &mut Gate) -> bool {
-    true
+pub struct Serve {
+    on: bool,
+    /// The guest is on its way.
+    running: bool,
+    stepping: bool,
+    until: Until,
+    from: Moment,
+    collected: Collected,
+    /// Breakpoints of the host, without the sites of a step.
+    breakpoints: Vec<u64>,
+    watches: Vec<(u64, u32)>,
+    seen: u64,
+    seen_at: Moment,
 }
-pub fn wanted(_e: &mut Engine) -> Option<(u64, u64)> {
+
+/// From now on the host is asked before the guest does anything.
+pub fn begin(e: &mut Engine) {
+    // Copies of this process are nobody's to wait for.
+    crate::signals::actions::tell_kernel(17, crate::signals::actions::SIG_IGN, 0);
+    replay(e).serve.on = true;
+}
+
+fn moment(e: &Engine, g: &Gate) -> Moment {
+    Moment { tick: e.clock.now(), pc: g.pc }
+}
+
+pub fn place(e: &mut Engine, t: &Thread, g: &Gate) -> Place {
+    Place { moment: moment(e, g), record: replay(e).record, thread: t.serial }
+}
+
+/// Deals with the host, if there is one: stops the guest if it is where the host wants it. `false` when the guest's
+/// course may have changed meanwhile.
+pub fn stops(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> bool {
+    if !replay(e).serve.on {
+        return true;
+    }
+    let mut moved = false;
+    loop {
+        if replay(e).serve.running {
+            let Some(why) = reason(e, g) else { break };
+            answer_stop(e, t, g, why);
+        }
+        moved = true;
+        wait_for_run(e, t, g);
+    }
+    replay(e).goal.reached_site = false;
+    !moved
+}
+
+/// Why the guest is to stop here, if it is.
+fn reason(e: &mut Engine, g: &Gate) -> Option<Why> {
+    let now = moment(e, g);
+    let pending = packet_waits(e);
+    let changed = look_at_watches(e, now);
+    let at_site = replay(e).goal.reached_site;
+    let r = replay(e);
+    let s = &mut r.serve;
+    let begun = s.from == now;
+    if pending {
+        return Some(Why::Interrupted);
+    }
+    if s.stepping && !begun {
+        return Some(Why::Reached);
+    }
+    if s.until.record.is_some_and(|n| r.record >= n) {
+        return Some(Why::Reached);
+    }
+    match s.until.moment {
+        Some(m) if m == now || m.pc == 0 && now.tick >= m.tick => return Some(Why::Reached),
+        Some(m) if now.tick > m.tick => return Some(Why::Passed),
+        _ => {}
+    }
+    if at_site && !begun && s.breakpoints.contains(&now.pc) {
+        s.collected.breakpoints += 1;
+        if s.until.collect {
+            s.collected.last_breakpoint =
+                Some(Place { moment: now, record: r.record, thread: crate::shared_page::log_state().running });
+        } else if s.collected.breakpoints > s.until.skip {
+            return Some(Why::Breakpoint);
+        }
+    }
+    if let Some(since) = changed {
+        if !s.until.collect {
+            return Some(Why::Changed { since });
+        }
+        s.collected.last_change = Some((since, now));
+    }
     None
 }
+
+/// Have watched bytes changed since the last look? Answers when that was.
+fn look_at_watches(e: &mut Engine, now: Moment) -> Option<Moment> {
+    if replay(e).serve.watches.is_empty() {
+        return None;
+    }
+    let seen = watched(e);
+    let s = &mut replay(e).serve;
+    let since = core::mem::replace(&mut s.seen_at, now);
+    (core::mem::replace(&mut s.seen, seen) != seen).then_some(since)
+}
+
+/// Digest of the watched bytes as they are.
+fn watched(e: &mut Engine) -> u64 {
+    let mut h = 0;
+    let s = &replay(e).serve;
+    for (at, len) in &s.watches {
+        let mut buffer = [0u8; 64];
+        let n = (*len as usize).min(buffer.len());
+        let got = sys::read_guest(*at, &mut buffer[..n]);
+        h = digest(h ^ got as u64, &buffer[..got]);
+    }
+    h
+}
+
+/// Where the host wants the guest to be asked: a tick and a pc.
+pub fn wanted(e: &mut Engine) -> Option<(u64, u64)> {
+    let s = &replay(e).serve;
+    if !s.on {
+        return None;
+    }
+    s.until.moment.map(|m| (m.tick, m.pc))
+}
+
+/// Ticks after which the host wants to be asked again.
+pub fn patience(e: &mut Engine) -> u64 {
+    let s = &replay(e).serve;
+    match (s.on, s.watches.is_empty()) {
+        (false, _) => FOREVER,
+        (true, true) => SLICE,
+        (true, false) => GRAIN,
+    }
+}
+
+fn answer_stop(e: &mut Engine, t: &Thread, g: &Gate, why: Why) {
+    let place = place(e, t, g);
+    let s = &mut replay(e).serve;
+    (s.running, s.stepping) = (false, false);
+    let collected = core::mem::take(&mut s.collected);
+    send(e, &Answer::Stopped { why, place, collected });
+}
+
+pub fn send(e: &Engine, answer: &Answer) {
+    e.control.send(e.pid, Report::Answer(answer.encode()));
+}
+
+/// Has the host sent something?
+fn packet_waits(e: &Engine) -> bool {
+    let mut poll = [e.control.fd as u32, 1];
+    // SAFETY: struct pollfd { fd, events POLLIN, revents }: the kernel writes its last two bytes.
+    unsafe { sys::raw3(nr::POLL, poll.as_mut_ptr() as u64, 1, 0) == 1 }
+}
+
+/// Answers questions until the guest is to go on.
+fn wait_for_run(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
+    loop {
+        let (request, fd) = receive(e);
+        match request {
+            Some(Request::Run(until)) => return let_go(e, t, g, until, false),
+            Some(Request::Step) => return let_go(e, t, g, Until::default(), true),
+            Some(other) => questions::answer(e, t, g, other, fd),
+            None => send(e, &Answer::Refused("the request does not parse".into())),
+        }
+    }
+}
+
+fn let_go(e: &mut Engine, t: &mut Thread, g: &mut Gate, until: Until, stepping: bool) {
+    let now = moment(e, g);
+    // A site here has been seen.
+    t.probed = Some(g.pc);
+    let sites = if stepping { successors(e, g) } else { Vec::new() };
+    let seen = watched(e);
+    let r = replay(e);
+    let s = &mut r.serve;
+    (s.running, s.stepping, s.until, s.from) = (true, stepping, until, now);
+    (s.seen, s.seen_at) = (seen, now);
+    s.collected = Collected::default();
+    let mut all = s.breakpoints.clone();
+    all.extend(sites);
+    if r.goal.breakpoints != all {
+        r.goal.breakpoints = all;
+        e.place_sites();
+    }
+    replay(e).goal.forget();
+}
+
+pub fn set_breakpoints(e: &mut Engine, list: Vec<u64>) {
+    replay(e).serve.breakpoints = list;
+}
+
+pub fn set_watches(e: &mut Engine, list: Vec<(u64, u32)>) {
+    replay(e).serve.watches = list;
+}
+
+/// Where the instruction at the pc can lead, as far as that is known; the engine executes the others itself.
+fn successors(e: &Engine, g: &Gate) -> Vec<u64> {
+    let code = e.memory.code(g.pc).unwrap_or_default();
+    let i = Decoder::with_ip(64, code, g.pc, DecoderOptions::NONE).decode();
+    let mut all = alloc::vec![i.next_ip()];
+    match i.flow_control() {
+        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::Call => {
+            all.push(i.near_branch_target());
+        }
+        FlowControl::Return => all.extend(sys::read_u64(g.gpr[4])),
+        FlowControl::IndirectBranch | FlowControl::IndirectCall => all.extend(indirect_target(&i, g)),
+        _ => {}
+    }
+    all
+}
+
+/// Where an indirect branch leads.
+fn indirect_target(i: &iced_x86::Instruction, g: &Gate) -> Option<u64> {
+    let mut value = |register: iced_x86::Register| -> Option<u64> {
+        use iced_x86::Register;
+        match register {
+            Register::FS => Some(crate::gate::fs_base()),
+            Register::GS => Some(g.guest_gs),
+            r if r.is_gpr() => Some(g.gpr[(r.full_register() as u32).checked_sub(Register::RAX as u32)? as usize & 15]),
+            _ => Some(0),
+        }
+    };
+    if i.op0_kind() == OpKind::Register {
+        return value(i.op0_register());
+    }
+    let at = i.virtual_address(0, 0, |register, _, _| value(register))?;
+    sys::read_u64(at)
+}
+
+/// The replay is over: the host may still ask.
 pub fn at_end(e: &mut Engine, replayed: Replayed) {
-    let _ = replay(e);
-    e.control.send(e.pid, Report::Replayed(replayed));
-    crate::sys::exit_group(0)
+    e.close_trace();
+    let t = Thread::current();
+    // SAFETY: the baton is held.
+    let g = unsafe { crate::gate::gate() };
+    loop {
+        if replay(e).serve.running {
+            answer_stop(e, t, g, Why::End(replayed.clone()));
+        }
+        let (request, fd) = receive(e);
+        match request {
+            Some(Request::Run(_) | Request::Step) => replay(e).serve.running = true,
+            Some(other) => questions::answer(e, t, g, other, fd),
+            None => send(e, &Answer::Refused("the request does not parse".into())),
+        }
+    }
+}
+
+/// The next request and the descriptor that came with it. Without a host this process has no purpose.
+fn receive(e: &Engine) -> (Option<Request>, Option<i32>) {
+    const RECVMSG: u64 = 47;
+    const MSG_CMSG_CLOEXEC: u64 = 0x4000_0000;
+    let mut buffer = alloc::vec![0u8; MAX_PACKET];
+    loop {
+        let iov = [buffer.as_mut_ptr() as u64, buffer.len() as u64];
+        let mut control = [0u64; 4];
+        let mut message: [u64; 7] = [0, 0, iov.as_ptr() as u64, 1, control.as_mut_ptr() as u64, 32, 0];
+        // SAFETY: all buffers live until the call returns; the kernel writes no more than their lengths.
+        let n = unsafe { sys::raw3(RECVMSG, e.control.fd as u64, message.as_mut_ptr() as u64, MSG_CMSG_CLOEXEC) };
+        match n {
+            n if n == -sys::err::EINTR => continue,
+            1.. => {
+                // struct cmsghdr { len, level SOL_SOCKET, type SCM_RIGHTS } and one int.
+                let fd = (message[5] >= 20 && control[1] == 1 | 1 << 32).then_some(control[2] as u32 as i32);
+                return (Request::decode(&buffer[..n as usize]), fd);
+            }
+            _ => sys::exit_group(0),
+        }
+    }
 }

@@ -4,8 +4,8 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
-    os::unix::net::UnixStream,
+    net::TcpStream,
+    os::unix::net::{UnixListener, UnixStream},
     process::{Child, Command, Stdio},
     sync::mpsc,
     thread,
@@ -112,9 +112,11 @@ pub struct Gdb {
 
 impl Gdb {
     fn start(arguments: &[String]) -> Gdb {
+        let installed = Command::new("gdb").arg("--version").stdout(Stdio::null()).status();
+        assert!(installed.is_ok(), "gdb is not installed; `cargo xtask setup` installs it");
         // The shell only puts errors where the other output is.
         let mut child = Command::new("sh")
-            .args(["-c", "command -v gdb > /dev/null || exit 127; exec gdb \"$@\" 2>&1", "gdb", "-nx", "-q"])
+            .args(["-c", "exec gdb \"$@\" 2>&1", "gdb", "-nx", "-q"])
             .args(arguments)
             .env_remove("DEBUGINFOD_URLS")
             .env("LC_ALL", "C")
@@ -174,42 +176,76 @@ impl Gdb {
                 Err(mpsc::RecvTimeoutError::Timeout) => self.give_up("gdb did not end"),
             }
         }
-        let status = self.child.wait().expect("gdb ends");
-        assert_ne!(status.code(), Some(127), "gdb is not installed; `cargo xtask setup` installs it");
+        self.child.wait().expect("gdb ends");
     }
 }
 
-/// Starts gdb with these options, connects it to `debuggee`, lets `dialogue` go on, and gives what gdb said.
+/// Starts gdb, lets `dialogue` go on while `server` serves it, and gives what gdb said and how the session ended.
+/// `knock` connects to the server: it may still wait for a gdb that never came.
 #[track_caller]
 fn with_gdb(
-    debuggee: &mut (dyn Debuggee + Send),
-    options: impl FnOnce(u16) -> Vec<String>,
+    arguments: &[String],
+    server: impl FnOnce() -> Result<End, ServeError> + Send,
+    knock: impl FnOnce(),
     dialogue: impl FnOnce(&mut Gdb),
 ) -> (Vec<String>, End) {
-    let listener: TcpListener = listen(0).expect("a free port");
-    let port = listener.local_addr().expect("a port").port();
     thread::scope(|scope| {
-        let server = scope.spawn(move || serve_next(&listener, debuggee));
-        let mut gdb = Gdb::start(&options(port));
+        let mut gdb = Gdb::start(arguments);
+        let server = scope.spawn(server);
+        let knock = Knock(Some(knock));
         dialogue(&mut gdb);
         gdb.finish();
-        // A gdb that never connected would leave the server waiting.
-        drop(TcpStream::connect(("127.0.0.1", port)));
+        drop(knock);
         let end = server.join().expect("the server does not panic").expect("the session ends well");
         (std::mem::take(&mut gdb.seen), end)
     })
 }
 
+/// Does so also when a test fails: otherwise its failure would be waiting for the server.
+struct Knock<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Drop for Knock<F> {
+    fn drop(&mut self) {
+        if let Some(knock) = self.0.take() {
+            knock();
+        }
+    }
+}
+
+#[track_caller]
+fn with_gdb_over_tcp(
+    debuggee: &mut (dyn Debuggee + Send),
+    arguments: impl FnOnce(&str) -> Vec<String>,
+    dialogue: impl FnOnce(&mut Gdb),
+) -> (Vec<String>, End) {
+    let listener = listen(0).expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let arguments = arguments(&address.to_string());
+    with_gdb(&arguments, move || serve_next(&listener, debuggee), || drop(TcpStream::connect(address)), dialogue)
+}
+
+fn batch(address: &str, commands: &[&str]) -> Vec<String> {
+    let connect = format!("target remote {address}");
+    let first = ["set confirm off", "set width 0", "set height 0", &connect];
+    let all = first.iter().chain(commands).flat_map(|command| ["-ex", command]);
+    ["-batch"].into_iter().chain(all).map(str::to_owned).collect()
+}
+
 /// Lets gdb execute commands after it has connected; what it said, and how the session ended.
 #[track_caller]
 pub fn gdb_batch(debuggee: &mut (dyn Debuggee + Send), commands: &[&str]) -> (Vec<String>, End) {
-    let options = |port| {
-        let first = ["set confirm off", "set width 0", "set height 0"].map(str::to_owned);
-        let connect = format!("target remote 127.0.0.1:{port}");
-        let all = first.into_iter().chain([connect]).chain(commands.iter().map(|c| (*c).to_owned()));
-        ["-batch".to_owned()].into_iter().chain(all.flat_map(|c| ["-ex".to_owned(), c])).collect()
-    };
-    with_gdb(debuggee, options, |_| {})
+    with_gdb_over_tcp(debuggee, |address| batch(address, commands), |_| {})
+}
+
+#[track_caller]
+pub fn gdb_batch_over_a_unix_socket(debuggee: &mut (dyn Debuggee + Send), commands: &[&str]) -> (Vec<String>, End) {
+    let path = std::env::temp_dir().join(format!("clew-gdb-socket-{}", std::process::id()));
+    let listener = UnixListener::bind(&path).expect("a socket");
+    let server = move || serve(&mut listener.accept()?.0, debuggee);
+    let knock = || drop(UnixStream::connect(&path));
+    let result = with_gdb(&batch(&path.display().to_string(), commands), server, knock, |_| {});
+    std::fs::remove_file(&path).expect("the socket is ours");
+    result
 }
 
 /// Talks to gdb as editors do.
@@ -218,10 +254,9 @@ pub fn gdb_machine_interface(
     debuggee: &mut (dyn Debuggee + Send),
     dialogue: impl FnOnce(&mut Gdb),
 ) -> (Vec<String>, End) {
-    let options = |port| {
-        let connect = format!("target remote 127.0.0.1:{port}");
-        let words = ["-i=mi", "-ex", "set confirm off", "-ex", "set mi-async on", "-ex", &connect];
-        words.map(str::to_owned).to_vec()
+    let arguments = |address: &str| {
+        let connect = format!("target remote {address}");
+        ["-i=mi", "-ex", "set confirm off", "-ex", "set mi-async on", "-ex", &connect].map(str::to_owned).to_vec()
     };
-    with_gdb(debuggee, options, dialogue)
+    with_gdb_over_tcp(debuggee, arguments, dialogue)
 }

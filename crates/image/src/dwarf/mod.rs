@@ -201,6 +201,14 @@ impl DebugInfo {
         self.size.saturating_mul(2).saturating_add(BASE_ALLOWANCE)
     }
 
+    /// The paths of all source files that the units list, in no order and perhaps several times.
+    pub fn source_files(&self) -> Vec<PathBuf> {
+        self.each(|dwarf, meter| {
+            dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
+            self.units().list.iter().flat_map(|u| self.listed_files(dwarf, u, meter)).collect()
+        })
+    }
+
     /// The code of line `line` of the files that `wanted` accepts, or of the next line there that has any.
     pub fn find_line(&self, wanted: impl Fn(&Path) -> bool, line: u32) -> Vec<FoundSpan> {
         let candidates: Vec<&UnitEntry> = self.each(|dwarf, meter| {

@@ -3,7 +3,8 @@
 //! Every round runs a row natively, records it and replays that recording, in turn; the minimum over the rounds counts.
 //! Guarantees: every recorded run printed and left behind what the native one did, every replay printed the same bytes,
 //! and one replay per row was verified to be identical. May miss: noise that lasts longer than the whole measurement;
-//! read ratios as good to about a tenth. Sizes are those on disk of the last round's recording.
+//! read ratios as good to about a tenth. Sizes are those on disk of the last round's recording. Clew keeps the files that a
+//! recording needs once for all recordings; the first round of a row starts without any and counts apart too.
 
 mod peers;
 mod table;
@@ -78,8 +79,12 @@ pub struct Row {
     pub name: String,
     pub group: Group,
     pub best: Vec<Result<Duration, String>>,
-    /// Bytes of the recording on disk.
-    pub bytes: u64,
+    /// Time of the first recording, when Clew had kept no files yet.
+    pub first: Option<Duration>,
+    /// Bytes of the log on disk.
+    pub log: u64,
+    /// Bytes of the kept files, which other recordings share.
+    pub kept: u64,
 }
 
 /// All that one run measured.
@@ -134,7 +139,8 @@ fn measure_row(stage: &Stage, work: &Work, request: &Request, rr: bool) -> Row {
         .collect();
     // What earlier rows wrote must not be on its way to the disk now; without `sync` it is only noisier.
     let _ = Command::new("sync").status();
-    let (mut native, mut bytes) = (None, 0);
+    remove_tree(&stage.clew_home());
+    let (mut native, mut first, mut log, mut kept) = (None, None, 0, 0);
     for round in 1..=request.rounds {
         for (column, slot) in COLUMNS.iter().zip(&mut best) {
             if slot.is_err() {
@@ -143,13 +149,16 @@ fn measure_row(stage: &Stage, work: &Work, request: &Request, rr: bool) -> Row {
             *slot = match run(stage, work, *column) {
                 Ok((time, result)) if native.as_ref().is_none_or(|n| result.matches(n)) => {
                     native.get_or_insert(result);
+                    if *column == Column::Record {
+                        first.get_or_insert(time);
+                    }
                     slot.clone().map(|so_far| so_far.min(time))
                 }
                 Ok(_) => Err("prints or leaves something else than the native run".to_owned()),
                 Err(why) => Err(why),
             };
             if *column == Column::Record {
-                bytes = on_disk(&recording(&stage.folder(NAME))).1;
+                (log, kept) = on_disk(&recording(&stage.folder(NAME)));
             }
             if *column == Column::Replay && round == request.rounds && slot.is_ok() {
                 *slot = verify(stage, work).and(slot.clone());
@@ -158,7 +167,7 @@ fn measure_row(stage: &Stage, work: &Work, request: &Request, rr: bool) -> Row {
         // The next round needs the room.
         remove_tree(&stage.folder(NAME));
     }
-    Row { name: work.workload.name.clone(), group: work.group, best, bytes }
+    Row { name: work.workload.name.clone(), group: work.group, best, first, log, kept }
 }
 
 /// All rows run in the same folder, one after the other.
@@ -230,24 +239,24 @@ fn verify(stage: &Stage, work: &Work) -> Result<Duration, String> {
 
 /// Number and length of the files below a folder; links are not followed.
 fn contents(folder: &Path) -> (u64, u64) {
-    walk(folder, &|meta| meta.len())
-}
-
-/// Number of files below a folder and the room they take.
-fn on_disk(folder: &Path) -> (u64, u64) {
-    walk(folder, &|meta| meta.blocks() * 512)
-}
-
-fn walk(folder: &Path, size: &dyn Fn(&fs::Metadata) -> u64) -> (u64, u64) {
     let (mut files, mut bytes) = (0, 0);
+    walk(folder, &mut |meta| (files, bytes) = (files + 1, bytes + meta.len()));
+    (files, bytes)
+}
+
+/// The room that the files of a recording take: those of its own, and those shared with others by hard links.
+fn on_disk(folder: &Path) -> (u64, u64) {
+    let (mut own, mut shared) = (0, 0);
+    walk(folder, &mut |meta| *(if meta.nlink() > 1 { &mut shared } else { &mut own }) += meta.blocks() * 512);
+    (own, shared)
+}
+
+fn walk(folder: &Path, file: &mut dyn FnMut(&fs::Metadata)) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let Ok(meta) = entry.metadata() else { continue };
-        if meta.is_dir() {
-            let below = walk(&entry.path(), size);
-            (files, bytes) = (files + below.0, bytes + below.1);
-        } else if meta.is_file() {
-            (files, bytes) = (files + 1, bytes + size(&meta));
+        match entry.metadata() {
+            Ok(meta) if meta.is_dir() => walk(&entry.path(), file),
+            Ok(meta) if meta.is_file() => file(&meta),
+            _ => {}
         }
     }
-    (files, bytes)
 }

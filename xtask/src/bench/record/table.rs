@@ -29,9 +29,14 @@ fn mean(rows: &[Row], group: Group, column: Column) -> Option<f64> {
     geometric_mean(rows.iter().filter(|r| r.group == group).map(|r| ratio(r, column)))
 }
 
-/// Bytes of the recording per second of recording.
+/// Ratio to native of the first recording.
+fn first(row: &Row) -> Option<f64> {
+    Some(row.first?.as_secs_f64() / time(row, Column::Native)?.as_secs_f64())
+}
+
+/// Bytes of the log per second of recording.
 fn rate(row: &Row) -> Option<f64> {
-    Some(row.bytes as f64 / time(row, Column::Record)?.as_secs_f64())
+    Some(row.log as f64 / time(row, Column::Record)?.as_secs_f64())
 }
 
 fn bytes(n: f64) -> String {
@@ -55,7 +60,9 @@ pub fn line(row: &Row) -> String {
         let _ = write!(out, "  {} {cell}", column.title());
     }
     let per_second = rate(row).map_or("-".to_owned(), bytes);
-    let _ = write!(out, "  recording {}, {per_second}/s", bytes(row.bytes as f64));
+    let first = first(row).map_or("-".to_owned(), |r| format!("x{r:.2}"));
+    let (log, total) = (bytes(row.log as f64), bytes((row.log + row.kept) as f64));
+    let _ = write!(out, "  first record {first}  log {log}, {per_second}/s, with files {total}");
     out
 }
 
@@ -95,7 +102,7 @@ pub fn markdown(measured: &Measured, machine: &str) -> String {
         COLUMNS.into_iter().filter(|c| rr_runs || !matches!(c, Column::RrRecord | Column::RrReplay)).collect();
     let mut out = format!("Made by `{}`. {machine}\n\n| workload |", measured.command);
     columns.iter().for_each(|c| out.push_str(&format!(" {} |", c.title())));
-    out.push_str(" recording | per second |\n|---|---|---|");
+    out.push_str(" first record | log | log per second | log and kept files |\n|---|---|---|---|---|");
     columns.iter().for_each(|_| out.push_str("---|"));
     out.push('\n');
     for (group, name, goal) in GROUPS {
@@ -110,15 +117,17 @@ pub fn markdown(measured: &Measured, machine: &str) -> String {
             let mean = mean(&measured.rows, *group, *column);
             let _ = write!(out, " {} |", mean.map_or("–".to_owned(), |m| format!("**{m:.2}**")));
         }
-        let _ = write!(out, " | |\n| goal, {name} | | ≤ {goal:.1} | ≤ record |");
+        let first = geometric_mean(measured.rows.iter().filter(|r| r.group == *group).map(first));
+        let _ = writeln!(out, " {} | | | |", first.map_or("–".to_owned(), |m| format!("**{m:.2}**")));
+        let _ = write!(out, "| goal, {name} | | ≤ {goal:.1} | ≤ record |");
         columns[3..].iter().for_each(|_| out.push_str(" |"));
-        out.push_str(" | |\n");
+        out.push_str(" | | | |\n");
     }
     let _ = write!(out, "| *gdb `record full`*, 50,000 instructions | | {} |", gdb(measured));
     columns[2..].iter().for_each(|_| out.push_str(" |"));
-    out.push_str(" | |\n");
+    out.push_str(" | | | |\n");
     if !rr_runs {
-        let _ = writeln!(out, "| *rr* | | {} | | | |", rr(measured));
+        let _ = writeln!(out, "| *rr* | | {} | | | | | |", rr(measured));
     }
     out + "\ncc1 and hello stand beside the mean: they spend their time starting.\n"
 }
@@ -133,7 +142,9 @@ fn markdown_row(row: &Row, columns: &[Column]) -> String {
         let _ = write!(out, " {} |", cell.unwrap_or("–".to_owned()));
     }
     let per_second = rate(row).map_or("–".to_owned(), |r| format!("{}/s", bytes(r)));
-    let _ = writeln!(out, " {} | {per_second} |", bytes(row.bytes as f64));
+    let first = first(row).map_or("–".to_owned(), |r| format!("{r:.2}"));
+    let (log, total) = (bytes(row.log as f64), bytes((row.log + row.kept) as f64));
+    let _ = writeln!(out, " {first} | {log} | {per_second} | {total} |");
     out
 }
 
@@ -151,8 +162,10 @@ fn with_section(text: &str, table: &str) -> String {
 
 const INTRODUCTION: &str = "\
 Ratios of wall time to native, the minimum of interleaved rounds: *record* runs the program and everything it starts under
-`clew record`, *replay* re-executes that recording with `clew replay`. *recording* is its size on disk, *per second* that
-size per second of recording. Each replay printed what the recorded run did, and one per row was verified to be identical.
+`clew record`, *replay* re-executes that recording with `clew replay`. A recording is a log and the files that the program
+used, which are kept once for all recordings: *first record* is the one time that none were kept yet. *log per second* is
+the size of the log per second of recording. Each replay printed what the recorded run did, and one per row was verified to
+be identical.
 ";
 
 #[cfg(test)]
@@ -164,7 +177,7 @@ mod tests {
         best[0] = Ok(Duration::from_millis(100));
         best[1] = Ok(Duration::from_millis(record));
         best[2] = Ok(Duration::from_millis(record / 2));
-        Row { name: name.into(), group, best, bytes: 3_000_000 }
+        Row { name: name.into(), group, best, first: Some(Duration::from_millis(150)), log: 3_000_000, kept: 1_000_000 }
     }
 
     #[test]
@@ -179,10 +192,10 @@ mod tests {
         let text = markdown(&measured, "Machine: m.");
         for expected in [
             "Made by `cargo x`. Machine: m.",
-            "| hello | 0.100 s | 90.00 | 45.00 | 3.0 MB | 333 kB/s |",
-            "| **geometric mean, CPU-bound rows** | | **2.00** | **1.00** | | |",
-            "| goal, rows of many system calls | | ≤ 2.0 | ≤ record | | |",
-            "| *rr* | | left out | | | |",
+            "| hello | 0.100 s | 90.00 | 45.00 | 1.50 | 3.0 MB | 333 kB/s | 4.0 MB |",
+            "| **geometric mean, CPU-bound rows** | | **2.00** | **1.00** | **1.50** | | | |",
+            "| goal, rows of many system calls | | ≤ 2.0 | ≤ record | | | | |",
+            "| *rr* | | left out | | | | | |",
         ] {
             assert!(text.contains(expected), "{expected} is not in\n{text}");
         }

@@ -1,0 +1,583 @@
+//! Questions to a replay that waits for them, and its answers.
+//!
+//! A request is one packet from the host; every request has one answer, which comes as `Report::Answer`. `Run` and `Step`
+//! are answered when the guest stops. Any packet that comes meanwhile stops it.
+
+use crate::wire::{Reader, Replayed, Writer};
+use crate::{GuestAddr, Mode};
+use alloc::{string::String, vec::Vec};
+
+/// A moment of a unit and where its log is then. Moments are ordered by tick, then pc.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Moment {
+    pub tick: u64,
+    pub pc: u64,
+}
+
+impl core::fmt::Display for Moment {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}:{:#x}", self.tick, self.pc)
+    }
+}
+
+/// What the host wants.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Request {
+    Where,
+    Run(Until),
+    /// One instruction, or what happens instead of it.
+    Step,
+    Registers { thread: u32 },
+    SetRegisters { thread: u32, state: State },
+    Read { addr: GuestAddr, len: u32 },
+    Write { addr: GuestAddr, bytes: Vec<u8> },
+    Threads,
+    Maps,
+    /// The guest is stopped before each execution of these.
+    Breakpoints(Vec<u64>),
+    /// The guest is stopped soon after these bytes have changed.
+    Watches(Vec<(u64, u32)>),
+    /// Instrumentation changes.
+    Mode(Mode),
+    /// A copy of the process, which listens on the socket that comes with the request.
+    Fork,
+    /// What the guest is to do other than recorded, here.
+    Alter(Alteration),
+    /// The guest goes on by itself, in a world made from the recording.
+    Trial(TrialLimits),
+    Quit,
+}
+
+/// When to stop at the latest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Until {
+    pub moment: Option<Moment>,
+    /// The number of a record that is next.
+    pub record: Option<u64>,
+    /// Do not stop at breakpoints and changes, but remember the last of them.
+    pub collect: bool,
+    /// Pass this many breakpoints.
+    pub skip: u64,
+}
+
+/// A change of the guest's course.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Alteration {
+    /// None: a control.
+    Null,
+    /// The conditional branch at the pc goes the other way.
+    Flip,
+    /// Execution goes on at this address.
+    Skip(u64),
+    /// A register by hardware number; 16 is the flags register.
+    SetRegister(u8, u64),
+    SetMemory(GuestAddr, Vec<u8>),
+    /// Bytes that the call at the pc, a read, will deliver, from this offset on.
+    Input { offset: u64, bytes: Vec<u8> },
+}
+
+/// What a trial may use up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TrialLimits {
+    pub ticks: u64,
+    pub memory: u64,
+    /// Bytes of output that are kept.
+    pub output: u64,
+}
+
+/// Registers of a thread.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct State {
+    /// In hardware order.
+    pub gpr: [u64; 16],
+    pub rip: u64,
+    pub rflags: u64,
+    pub fs_base: u64,
+    pub gs_base: u64,
+    /// The rest in the standard form of XSAVE.
+    pub extended: Vec<u8>,
+}
+
+/// Where a guest has stopped.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Place {
+    pub moment: Moment,
+    /// Number of the next record.
+    pub record: u64,
+    pub thread: u32,
+}
+
+/// Why it stopped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// The moment or record asked for, or the end of a step.
+    Reached,
+    /// The moment asked for does not exist: this is the first one behind it.
+    Passed,
+    Breakpoint,
+    /// Watched bytes changed since the moment given.
+    Changed { since: Moment },
+    /// The recording is over, or the guest did something else.
+    End(Replayed),
+    /// A packet came.
+    Interrupted,
+}
+
+/// What `Until::collect` remembers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Collected {
+    pub breakpoints: u64,
+    pub last_breakpoint: Option<Place>,
+    /// The last change, between these two.
+    pub last_change: Option<(Moment, Moment)>,
+}
+
+/// A thread of the guest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ThreadInfo {
+    pub number: u32,
+    pub tid: u32,
+    /// It waits in a system call of this number.
+    pub in_call: Option<u32>,
+}
+
+/// A mapping of the guest.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MapInfo {
+    pub start: u64,
+    pub end: u64,
+    pub prot: u8,
+    pub shared: bool,
+    pub offset: u64,
+    /// Key of the kept file; empty for plain memory.
+    pub key: String,
+}
+
+/// How a trial ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TrialEnd {
+    Exited(u32),
+    Signaled { signal: u32, moment: Moment, addr: u64 },
+    /// The budget is used up.
+    RanAway,
+    Deadlocked,
+    OutOfMemory,
+    /// The world could not answer.
+    Lost(String),
+}
+
+/// What the replay answers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    Done,
+    Stopped { why: Why, place: Place, collected: Collected },
+    Registers(State),
+    Bytes(Vec<u8>),
+    Threads(Vec<ThreadInfo>),
+    Maps(Vec<MapInfo>),
+    /// The copy's process number.
+    Forked(u32),
+    /// A trial wrote to a standard stream.
+    Output { stream: u8, bytes: Vec<u8> },
+    Ended { end: TrialEnd, ticks: u64 },
+    Refused(String),
+}
+
+impl Writer {
+    fn moment(&mut self, m: Moment) {
+        self.u64(m.tick);
+        self.u64(m.pc);
+    }
+    fn place(&mut self, p: &Place) {
+        self.moment(p.moment);
+        self.u64(p.record);
+        self.u32(p.thread);
+    }
+    fn option<T>(&mut self, v: Option<T>, put: impl FnOnce(&mut Self, T)) {
+        self.u8(v.is_some() as u8);
+        if let Some(v) = v {
+            put(self, v);
+        }
+    }
+    fn state(&mut self, s: &State) {
+        for v in s.gpr.into_iter().chain([s.rip, s.rflags, s.fs_base, s.gs_base]) {
+            self.u64(v);
+        }
+        self.bytes(&s.extended);
+    }
+    fn alteration(&mut self, a: &Alteration) {
+        match a {
+            Alteration::Null => self.u8(0),
+            Alteration::Flip => self.u8(1),
+            Alteration::Skip(to) => {
+                self.u8(2);
+                self.u64(*to);
+            }
+            Alteration::SetRegister(r, v) => {
+                self.u8(3);
+                self.u8(*r);
+                self.u64(*v);
+            }
+            Alteration::SetMemory(at, bytes) => {
+                self.u8(4);
+                self.u64(at.0);
+                self.bytes(bytes);
+            }
+            Alteration::Input { offset, bytes } => {
+                self.u8(5);
+                self.u64(*offset);
+                self.bytes(bytes);
+            }
+        }
+    }
+    pub(crate) fn replayed(&mut self, r: &Replayed) {
+        self.u64(r.records);
+        self.u64(r.tick);
+        self.u64(r.pc);
+        self.u8(r.difference.is_some() as u8);
+        self.str(r.difference.as_deref().unwrap_or(""));
+        self.u8(r.ending);
+        self.u32(r.status);
+    }
+}
+
+impl Reader<'_> {
+    fn moment(&mut self) -> Option<Moment> {
+        Some(Moment { tick: self.u64()?, pc: self.u64()? })
+    }
+    fn place(&mut self) -> Option<Place> {
+        Some(Place { moment: self.moment()?, record: self.u64()?, thread: self.u32()? })
+    }
+    fn option<T>(&mut self, get: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {
+        match self.u8()? {
+            0 => Some(None),
+            _ => Some(Some(get(self)?)),
+        }
+    }
+    fn state(&mut self) -> Option<State> {
+        let mut s = State::default();
+        for v in &mut s.gpr {
+            *v = self.u64()?;
+        }
+        (s.rip, s.rflags, s.fs_base, s.gs_base) = (self.u64()?, self.u64()?, self.u64()?, self.u64()?);
+        s.extended = self.bytes()?.to_vec();
+        Some(s)
+    }
+    fn alteration(&mut self) -> Option<Alteration> {
+        Some(match self.u8()? {
+            0 => Alteration::Null,
+            1 => Alteration::Flip,
+            2 => Alteration::Skip(self.u64()?),
+            3 => Alteration::SetRegister(self.u8()?, self.u64()?),
+            4 => Alteration::SetMemory(GuestAddr(self.u64()?), self.bytes()?.to_vec()),
+            5 => Alteration::Input { offset: self.u64()?, bytes: self.bytes()?.to_vec() },
+            _ => return None,
+        })
+    }
+    pub(crate) fn replayed(&mut self) -> Option<Replayed> {
+        let (records, tick, pc) = (self.u64()?, self.u64()?, self.u64()?);
+        let differs = self.u8()? != 0;
+        let text = self.str()?;
+        let difference = differs.then_some(text);
+        Some(Replayed { records, tick, pc, difference, ending: self.u8()?, status: self.u32()? })
+    }
+}
+
+impl Request {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        match self {
+            Request::Where => w.u8(0),
+            Request::Run(u) => {
+                w.u8(1);
+                w.option(u.moment, Writer::moment);
+                w.option(u.record, Writer::u64);
+                w.u8(u.collect as u8);
+                w.u64(u.skip);
+            }
+            Request::Step => w.u8(2),
+            Request::Registers { thread } => {
+                w.u8(3);
+                w.u32(*thread);
+            }
+            Request::SetRegisters { thread, state } => {
+                w.u8(4);
+                w.u32(*thread);
+                w.state(state);
+            }
+            Request::Read { addr, len } => {
+                w.u8(5);
+                w.u64(addr.0);
+                w.u32(*len);
+            }
+            Request::Write { addr, bytes } => {
+                w.u8(6);
+                w.u64(addr.0);
+                w.bytes(bytes);
+            }
+            Request::Threads => w.u8(7),
+            Request::Maps => w.u8(8),
+            Request::Breakpoints(list) => {
+                w.u8(9);
+                w.u32(list.len() as u32);
+                list.iter().for_each(|a| w.u64(*a));
+            }
+            Request::Watches(list) => {
+                w.u8(10);
+                w.u32(list.len() as u32);
+                for (at, len) in list {
+                    w.u64(*at);
+                    w.u32(*len);
+                }
+            }
+            Request::Mode(mode) => {
+                w.u8(11);
+                w.u8(*mode as u8);
+            }
+            Request::Fork => w.u8(12),
+            Request::Alter(a) => {
+                w.u8(13);
+                w.alteration(a);
+            }
+            Request::Trial(l) => {
+                w.u8(14);
+                w.u64(l.ticks);
+                w.u64(l.memory);
+                w.u64(l.output);
+            }
+            Request::Quit => w.u8(15),
+        }
+        w.0
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Request> {
+        let mut r = Reader(bytes);
+        Some(match r.u8()? {
+            0 => Request::Where,
+            1 => Request::Run(Until {
+                moment: r.option(Reader::moment)?,
+                record: r.option(|r| r.u64())?,
+                collect: r.u8()? != 0,
+                skip: r.u64()?,
+            }),
+            2 => Request::Step,
+            3 => Request::Registers { thread: r.u32()? },
+            4 => Request::SetRegisters { thread: r.u32()?, state: r.state()? },
+            5 => Request::Read { addr: GuestAddr(r.u64()?), len: r.u32()? },
+            6 => Request::Write { addr: GuestAddr(r.u64()?), bytes: r.bytes()?.to_vec() },
+            7 => Request::Threads,
+            8 => Request::Maps,
+            9 => Request::Breakpoints(r.list(|r| r.u64())?),
+            10 => Request::Watches(r.list(|r| Some((r.u64()?, r.u32()?)))?),
+            11 => Request::Mode(Mode::from_u8(r.u8()?)?),
+            12 => Request::Fork,
+            13 => Request::Alter(r.alteration()?),
+            14 => Request::Trial(TrialLimits { ticks: r.u64()?, memory: r.u64()?, output: r.u64()? }),
+            15 => Request::Quit,
+            _ => return None,
+        })
+    }
+}
+
+impl Answer {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        match self {
+            Answer::Done => w.u8(0),
+            Answer::Stopped { why, place, collected } => {
+                w.u8(1);
+                w.why(why);
+                w.place(place);
+                w.u64(collected.breakpoints);
+                w.option(collected.last_breakpoint.as_ref(), Writer::place);
+                w.option(collected.last_change, |w, (a, b)| {
+                    w.moment(a);
+                    w.moment(b);
+                });
+            }
+            Answer::Registers(s) => {
+                w.u8(2);
+                w.state(s);
+            }
+            Answer::Bytes(b) => {
+                w.u8(3);
+                w.bytes(b);
+            }
+            Answer::Threads(list) => {
+                w.u8(4);
+                w.u32(list.len() as u32);
+                for t in list {
+                    w.u32(t.number);
+                    w.u32(t.tid);
+                    w.option(t.in_call, Writer::u32);
+                }
+            }
+            Answer::Maps(list) => {
+                w.u8(5);
+                w.u32(list.len() as u32);
+                for m in list {
+                    w.u64(m.start);
+                    w.u64(m.end);
+                    w.u8(m.prot);
+                    w.u8(m.shared as u8);
+                    w.u64(m.offset);
+                    w.str(&m.key);
+                }
+            }
+            Answer::Forked(pid) => {
+                w.u8(6);
+                w.u32(*pid);
+            }
+            Answer::Output { stream, bytes } => {
+                w.u8(7);
+                w.u8(*stream);
+                w.bytes(bytes);
+            }
+            Answer::Ended { end, ticks } => {
+                w.u8(8);
+                w.trial_end(end);
+                w.u64(*ticks);
+            }
+            Answer::Refused(why) => {
+                w.u8(9);
+                w.str(why);
+            }
+        }
+        w.0
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Answer> {
+        let mut r = Reader(bytes);
+        Some(match r.u8()? {
+            0 => Answer::Done,
+            1 => Answer::Stopped {
+                why: r.why()?,
+                place: r.place()?,
+                collected: Collected {
+                    breakpoints: r.u64()?,
+                    last_breakpoint: r.option(Reader::place)?,
+                    last_change: r.option(|r| Some((r.moment()?, r.moment()?)))?,
+                },
+            },
+            2 => Answer::Registers(r.state()?),
+            3 => Answer::Bytes(r.bytes()?.to_vec()),
+            4 => Answer::Threads(
+                r.list(|r| Some(ThreadInfo { number: r.u32()?, tid: r.u32()?, in_call: r.option(|r| r.u32())? }))?,
+            ),
+            5 => Answer::Maps(r.list(|r| {
+                Some(MapInfo {
+                    start: r.u64()?,
+                    end: r.u64()?,
+                    prot: r.u8()?,
+                    shared: r.u8()? != 0,
+                    offset: r.u64()?,
+                    key: r.str()?,
+                })
+            })?),
+            6 => Answer::Forked(r.u32()?),
+            7 => Answer::Output { stream: r.u8()?, bytes: r.bytes()?.to_vec() },
+            8 => Answer::Ended { end: r.trial_end()?, ticks: r.u64()? },
+            9 => Answer::Refused(r.str()?),
+            _ => return None,
+        })
+    }
+}
+
+impl Writer {
+    fn why(&mut self, why: &Why) {
+        match why {
+            Why::Reached => self.u8(0),
+            Why::Passed => self.u8(1),
+            Why::Breakpoint => self.u8(2),
+            Why::Changed { since } => {
+                self.u8(3);
+                self.moment(*since);
+            }
+            Why::End(r) => {
+                self.u8(4);
+                self.replayed(r);
+            }
+            Why::Interrupted => self.u8(5),
+        }
+    }
+    fn trial_end(&mut self, end: &TrialEnd) {
+        match end {
+            TrialEnd::Exited(status) => {
+                self.u8(0);
+                self.u32(*status);
+            }
+            TrialEnd::Signaled { signal, moment, addr } => {
+                self.u8(1);
+                self.u32(*signal);
+                self.moment(*moment);
+                self.u64(*addr);
+            }
+            TrialEnd::RanAway => self.u8(2),
+            TrialEnd::Deadlocked => self.u8(3),
+            TrialEnd::OutOfMemory => self.u8(4),
+            TrialEnd::Lost(why) => {
+                self.u8(5);
+                self.str(why);
+            }
+        }
+    }
+}
+
+impl Reader<'_> {
+    fn why(&mut self) -> Option<Why> {
+        Some(match self.u8()? {
+            0 => Why::Reached,
+            1 => Why::Passed,
+            2 => Why::Breakpoint,
+            3 => Why::Changed { since: self.moment()? },
+            4 => Why::End(self.replayed()?),
+            5 => Why::Interrupted,
+            _ => return None,
+        })
+    }
+    fn trial_end(&mut self) -> Option<TrialEnd> {
+        Some(match self.u8()? {
+            0 => TrialEnd::Exited(self.u32()?),
+            1 => TrialEnd::Signaled { signal: self.u32()?, moment: self.moment()?, addr: self.u64()? },
+            2 => TrialEnd::RanAway,
+            3 => TrialEnd::Deadlocked,
+            4 => TrialEnd::OutOfMemory,
+            5 => TrialEnd::Lost(self.str()?),
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_request(request: Request) {
+        let bytes = request.encode();
+        assert_eq!(Request::decode(&bytes), Some(request));
+        for cut in 0..bytes.len() {
+            // A shorter list may still be one; what matters is that nothing panics.
+            let _ = Request::decode(&bytes[..cut]);
+        }
+    }
+
+    fn check_answer(answer: Answer) {
+        assert_eq!(Answer::decode(&answer.encode()), Some(answer));
+    }
+
+    #[test]
+    fn requests_and_answers_survive() {
+        let moment = Moment { tick: 3, pc: 4 };
+        check_request(Request::Run(Until { moment: Some(moment), record: Some(7), collect: true, skip: 2 }));
+        check_request(Request::Watches(alloc::vec![(1, 2), (3, 4)]));
+        check_request(Request::SetRegisters { thread: 1, state: State { rip: 5, ..State::default() } });
+        check_request(Request::Alter(Alteration::SetMemory(GuestAddr(1), alloc::vec![1, 2])));
+        check_request(Request::Trial(TrialLimits { ticks: 1, memory: 2, output: 3 }));
+        let place = Place { moment, record: 9, thread: 2 };
+        let collected =
+            Collected { breakpoints: 4, last_breakpoint: Some(place.clone()), last_change: Some((moment, moment)) };
+        check_answer(Answer::Stopped { why: Why::Changed { since: moment }, place, collected });
+        check_answer(Answer::Ended { end: TrialEnd::Signaled { signal: 11, moment, addr: 8 }, ticks: 3 });
+        check_answer(Answer::Threads(alloc::vec![ThreadInfo { number: 1, tid: 2, in_call: Some(202) }]));
+    }
+}
