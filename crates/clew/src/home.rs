@@ -103,7 +103,9 @@ impl Scratch {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => {
                     let place = path.display();
-                    return Err(format!("cannot unpack the recording into {place}: {e}; TMPDIR can name another place"));
+                    return Err(format!(
+                        "cannot unpack the recording into {place}: {e}; TMPDIR can name another place"
+                    ));
                 }
             }
         }

@@ -171,7 +171,9 @@ impl<'a> Facts<'a> {
 fn ended(state: &State, paint: Paint) -> String {
     match state {
         State::Writing => paint.middling("not yet: it is being recorded"),
-        State::Interrupted => paint.middling("unknown: the recorder was interrupted; what it recorded until then is here"),
+        State::Interrupted => {
+            paint.middling("unknown: the recorder was interrupted; what it recorded until then is here")
+        }
         State::Ended(status) => show::status(*status),
         State::Damaged(why) => why.clone(),
     }

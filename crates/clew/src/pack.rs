@@ -26,9 +26,9 @@ const CAP: u64 = 256 << 20;
 const LONGEST_SOURCE: u64 = 16 << 20;
 /// How files with sources are called. The headers of the C++ library have no ending; see [`is_source`].
 const SOURCES: &[&str] = &[
-    "adb", "ads", "asm", "c", "c++", "cc", "cpp", "cu", "cxx", "d", "def", "f", "f03", "f08", "f90", "f95", "for", "go",
-    "h", "h++", "hh", "hpp", "hxx", "inc", "inl", "ipp", "l", "ll", "m", "ml", "mm", "nim", "pas", "rs", "s", "swift",
-    "tcc", "y", "yy", "zig",
+    "adb", "ads", "asm", "c", "c++", "cc", "cpp", "cu", "cxx", "d", "def", "f", "f03", "f08", "f90", "f95", "for",
+    "go", "h", "h++", "hh", "hpp", "hxx", "inc", "inl", "ipp", "l", "ll", "m", "ml", "mm", "nim", "pas", "rs", "s",
+    "swift", "tcc", "y", "yy", "zig",
 ];
 
 /// Packs the recording of the command line; gives the exit status.
@@ -171,7 +171,8 @@ fn group(entry: &PackEntry) -> usize {
 
 fn to_json(summary: &PackSummary, recording: &Recording, options: &Options, changed: u64, left_out: u64) -> Value {
     let names = original_names(recording);
-    let entry = |e: &PackEntry| json!({ "name": e.name, "original": names.get(&e.name), "bytes": e.bytes, "packed": e.stored });
+    let entry =
+        |e: &PackEntry| json!({ "name": e.name, "original": names.get(&e.name), "bytes": e.bytes, "packed": e.stored });
     let skipped = |(name, why): &(String, String)| json!({ "name": name, "why": why });
     json!({
         "clew": 1,

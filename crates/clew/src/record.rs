@@ -33,8 +33,7 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
             return status::FAILURE;
         }
     };
-    let config =
-        Config { cpu: options.cpu.into(), seed: options.seed, dies_with_host: true, ..Config::default() };
+    let config = Config { cpu: options.cpu.into(), seed: options.seed, dies_with_host: true, ..Config::default() };
     let request = Request {
         command: &options.command,
         program: &program,
@@ -50,6 +49,11 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
         }
         Ok(running) => {
             let run = guest::follow(running, &request, startup, &messages);
+            if matches!(run.outcome, Outcome::NotLoaded { .. }) {
+                discard(recorder, &meta, startup);
+                guest::tell_end(&run, options.quiet, &messages);
+                return guest::exit_status(&run.outcome);
+            }
             meta.status = ending(&run);
             let place = recorder.folder().path().to_owned();
             match recorder.finish(&meta) {

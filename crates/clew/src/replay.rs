@@ -21,22 +21,28 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
             return status::USAGE;
         }
     };
+    if opened.recording.units().is_empty() {
+        messages.error(&nothing_to_replay(&opened.recording));
+        return status::USAGE;
+    }
     if !options.quiet {
         tell_limits(&opened.recording, &messages);
     }
-    let done = start_engine(startup, |engine| {
-        replay(engine, &opened.recording, unit, options).map_err(Failed::Error)
-    });
+    let done = start_engine(startup, |engine| replay(engine, &opened.recording, unit, options).map_err(Failed::Error));
     match done {
-        Ok(differences) if differences.is_empty() => {
+        Ok(differences) if !differences.is_empty() => {
+            differences.iter().for_each(|d| messages.error(d));
+            status::NO
+        }
+        Ok(_) if options.verify && is_incomplete(&opened.recording) => {
+            messages.error("incomplete: what is left of the recording is identical, but it is damaged");
+            status::NO
+        }
+        Ok(_) => {
             if options.verify {
                 messages.note("identical");
             }
             0
-        }
-        Ok(differences) => {
-            differences.iter().for_each(|d| messages.error(d));
-            status::NO
         }
         Err(Failed::Error(e)) => {
             messages.error(&e.to_string());
@@ -44,6 +50,20 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
         }
         Err(Failed::Signal(_)) => status::INTERNAL,
     }
+}
+
+/// Why there is nothing to replay.
+fn nothing_to_replay(recording: &Recording) -> String {
+    let place = recording.path().display();
+    match recording.unreadable().first() {
+        Some((unit, why)) => format!("{place} cannot be replayed: the log of process {unit} cannot be read: {why}"),
+        None => format!("{place} cannot be replayed: no process was recorded before its recorder was stopped"),
+    }
+}
+
+/// Is something that was recorded no longer there?
+fn is_incomplete(recording: &Recording) -> bool {
+    !recording.unreadable().is_empty() || recording.units().iter().any(|u| u.damage.is_some())
 }
 
 /// Says what is known to be incomplete about a recording.
@@ -73,12 +93,8 @@ fn replay(
         Some(unit) => vec![unit],
         None => replayer.images(),
     };
-    let how = ReplayOptions {
-        verify: options.verify,
-        emit: true,
-        descendants: unit.is_none(),
-        ..ReplayOptions::default()
-    };
+    let how =
+        ReplayOptions { verify: options.verify, emit: true, descendants: unit.is_none(), ..ReplayOptions::default() };
     // Output of one process is shown as it comes; that of several must first be put in order.
     let at_once = unit.is_some() || recording.units().len() == 1;
     let mut later = Outputs::new();

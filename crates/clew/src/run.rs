@@ -60,4 +60,3 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
         }
     }
 }
-

@@ -123,7 +123,8 @@ mod tests {
 
     #[test]
     fn sizes_have_one_decimal() {
-        for (n, expected) in [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1_234_567, "1.2 MB"), (999_960, "1.0 MB")] {
+        for (n, expected) in [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1_234_567, "1.2 MB"), (999_960, "1.0 MB")]
+        {
             assert_eq!(bytes(n), expected);
         }
         assert_eq!(bytes(u64::MAX), "18446744.1 TB");

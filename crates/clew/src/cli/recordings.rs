@@ -113,7 +113,8 @@ mod tests {
         for (text, seconds) in [("0s", 0), ("90s", 90), ("2m", 120), ("1h", 3600), ("7d", 604_800), ("2w", 1_209_600)] {
             assert_eq!(age(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
-        for wrong in ["", "7", "d", "-1d", "1.5h", "7 d", "7D", "7dd", "99999999999999999999d", "9999999999999999999w"] {
+        for wrong in ["", "7", "d", "-1d", "1.5h", "7 d", "7D", "7dd", "99999999999999999999d", "9999999999999999999w"]
+        {
             assert!(age(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -1,6 +1,8 @@
 //! What the tests of the command line share.
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
+pub mod place;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

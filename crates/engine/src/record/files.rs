@@ -187,20 +187,9 @@ impl Engine {
 
     fn shared_mapping(&mut self, args: &Args, at: u64) {
         self.shares_memory = true;
-        let Some((start, vma)) = self.memory.find(at) else { return };
-        if vma.file && vma.changes_file() {
-            let alone = self.memory.iter().filter(|(s, v)| *s != start && v.object == vma.object).count() == 0;
-            if !alone {
-                self.mark_inexact("a file is mapped twice and written through a mapping");
-            }
-            self.mark_shared_file(args[4]);
-        }
-    }
-
-    /// A file that others can have mapped too.
-    fn mark_shared_file(&mut self, fd: u64) {
-        let name = crate::procfs::link_of(fd).unwrap_or_default();
-        if name.starts_with(b"/dev/shm/") || name.starts_with(b"/memfd:") {
+        let writable = self.memory.find(at).is_some_and(|(_, vma)| vma.file && vma.changes_file());
+        // Others can have this mapped too; a file elsewhere is seldom used that way.
+        if writable && crate::procfs::link_of(args[4]).is_some_and(|name| name.starts_with(b"/dev/shm/")) {
             self.mark_inexact("shared memory is mapped: what other processes write to it is not recorded");
         }
     }

@@ -286,6 +286,7 @@ fn follow(e: &mut Engine, edge: ForkEdge) -> bool {
             return false;
         }
         replay(e).copies = 0;
+        memory::part_from_parent(e);
         e.leave_parents_trace();
     }
     replay(e).turn_to(edge.child);

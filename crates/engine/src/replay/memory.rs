@@ -1,12 +1,15 @@
 //! Calls that change the address space, carried out again at the recorded addresses.
 //!
-//! Shared mappings become private ones with the contents of the time: a copy of this process must not share them.
+//! Files that are mapped shared become files in memory, one per file, so that several mappings of one show each other's
+//! stores; a copy of this process makes its own ([`part_from_parent`]). Other shared memory becomes private memory.
 
 use super::replay;
 use super::source::open_kept;
 use crate::memory::{Vma, around_engine, conceal, kernel_prot, object_of, page_up};
 use crate::state::Engine;
 use crate::sys::{self, MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, nr};
+use alloc::string::String;
+use alloc::vec::Vec;
 use core::ops::Range;
 use model::log::CallRecord;
 
@@ -58,9 +61,24 @@ fn mmap(e: &mut Engine, record: &CallRecord) {
     for part in around_engine(range.clone()) {
         let n = if part.end == range.end { at + len - part.start } else { part.end - part.start };
         match &key {
+            Some(key) if file && vma.shared => {
+                let index = shared_file(e, key);
+                let fd = replay(e).shared[index].fd;
+                vma.object = Some((SHARED, index as u64));
+                let from = offset + (part.start - at);
+                let kind = sys::MAP_SHARED | MAP_FIXED;
+                // SAFETY: guest memory, over a file in memory that only this process has.
+                done = unsafe { sys::raw(nr::MMAP, [part.start, n, kernel_prot(prot), kind, fd as u64, from]) };
+            }
             Some(key) if file => {
-                let fd = open_kept(e.hidden.folder, key);
-                vma.object = object_of(fd as u64);
+                // Pages of a private mapping show stores through shared ones until they are written to.
+                let shared = replay(e).shared.iter().position(|s| key.starts_with(&s.name));
+                let fd = match shared {
+                    // SAFETY: duplicates our own descriptor.
+                    Some(at) => unsafe { sys::raw3(nr::DUP, replay(e).shared[at].fd as u64, 0, 0) },
+                    None => open_kept(e.hidden.folder, key),
+                };
+                vma.object = shared.map(|at| (SHARED, at as u64)).or(object_of(fd as u64));
                 let kind = MAP_PRIVATE | MAP_FIXED | flags & MAP_NORESERVE;
                 let from = offset + (part.start - at);
                 // SAFETY: guest memory; private, so that neither file nor copies of this process are changed.
@@ -79,8 +97,82 @@ fn mmap(e: &mut Engine, record: &CallRecord) {
         let offset = vma.offset + (part.start - at);
         e.memory.insert(part, Vma { offset, ..vma });
     }
+    if vma.changes_file() {
+        for code in e.memory.code_of(vma.object) {
+            e.code_unmapped(code.start, code.end);
+        }
+    }
     if sys::is_err(done) {
         super::differs(e, &alloc::format!("memory cannot be mapped at {at:#x} (error {})", -done));
+    }
+}
+
+/// Marks the objects of files in memory.
+const SHARED: u64 = u64::MAX - 1;
+
+/// A file that the guest has mapped shared.
+pub struct SharedFile {
+    /// Device and inode, as kept files are named.
+    name: String,
+    fd: i64,
+    size: u64,
+}
+
+/// The file in memory for a kept file, with its contents if it is new.
+fn shared_file(e: &mut Engine, key: &str) -> usize {
+    let name: String = key.split('-').take(2).collect::<Vec<_>>().join("-");
+    let folder = e.hidden.folder;
+    let size = key.split('-').nth(2).and_then(|s| u64::from_str_radix(s, 16).ok()).unwrap_or(0);
+    let r = replay(e);
+    if let Some(at) = r.shared.iter().position(|s| s.name == name) {
+        if r.shared[at].size < size {
+            // SAFETY: our own file grows as the guest's did.
+            unsafe { sys::raw3(nr::FTRUNCATE, r.shared[at].fd as u64, size, 0) };
+            r.shared[at].size = size;
+        }
+        return at;
+    }
+    let from = open_kept(folder, key);
+    let fd = copy_in_memory(from as u64, size);
+    // SAFETY: our own descriptor.
+    unsafe { sys::raw3(nr::CLOSE, from as u64, 0, 0) };
+    r.shared.push(SharedFile { name, fd, size });
+    r.shared.len() - 1
+}
+
+/// A file in memory with the contents of another.
+fn copy_in_memory(from: u64, size: u64) -> i64 {
+    const SENDFILE: u64 = 40;
+    // SAFETY: a file of our own, filled from another through the kernel.
+    unsafe {
+        let fd = sys::raw3(nr::MEMFD_CREATE, c"clew-shared".as_ptr() as u64, 1, 0);
+        sys::raw3(nr::FTRUNCATE, fd as u64, size, 0);
+        let mut at = 0u64;
+        while at < size {
+            let n = sys::raw(SENDFILE, [fd as u64, from, &raw mut at as u64, size - at, 0, 0]);
+            if n <= 0 {
+                break;
+            }
+        }
+        fd
+    }
+}
+
+/// In a copy of a replaying process: files in memory are copied, so that neither sees the other's stores.
+pub fn part_from_parent(e: &mut Engine) {
+    for index in 0..replay(e).shared.len() {
+        let (old, size) = (replay(e).shared[index].fd, replay(e).shared[index].size);
+        let new = copy_in_memory(old as u64, size);
+        // SAFETY: our own descriptor, not used any more by this process once its mappings are replaced below.
+        unsafe { sys::raw3(nr::CLOSE, old as u64, 0, 0) };
+        replay(e).shared[index].fd = new;
+        let mine = e.memory.iter().filter(|(_, v)| v.shared && v.object == Some((SHARED, index as u64)));
+        for (start, v) in mine {
+            let kind = sys::MAP_SHARED | MAP_FIXED;
+            let args = [start, v.end - start, kernel_prot(v.prot as u64), kind, new as u64, v.offset];
+            // SAFETY: the guest's own mapping is replaced by one with the same contents.
+            unsafe { sys::raw(nr::MMAP, args) };
+        }
     }
 }
 

@@ -61,6 +61,8 @@ pub struct Replay {
     pub in_call: Option<calls::InCall>,
     pub goal: Goal,
     pub serve: serve::Serve,
+    /// Files that the guest has mapped shared.
+    shared: Vec<memory::SharedFile>,
     /// Copies of this process that replay children.
     copies: u32,
     /// Said already that the replay differs.
@@ -159,6 +161,7 @@ pub fn begin(e: &mut Engine, t: &mut Thread, source: Source) {
         in_call: None,
         goal: Goal::default(),
         serve: serve::Serve::default(),
+        shared: Vec::new(),
         copies: 0,
         differs: false,
         disturbed: false,

@@ -180,6 +180,7 @@ fn fork(e: &mut Engine, fd: i32) {
         unsafe { sys::raw3(nr::CLOSE, e.control.fd as u64, 0, 0) };
         e.control.fd = fd;
         e.hidden.control = fd;
+        super::memory::part_from_parent(e);
         e.leave_parents_trace();
         // SAFETY: asks for our id.
         let pid = unsafe { sys::raw3(nr::GETPID, 0, 0, 0) } as u32;

@@ -204,6 +204,8 @@ impl Call<'_> {
             return self.getdents();
         }
         sys::write_guest(self.args[1], &kept);
+        // What the kernel wrote behind that is the guest's to see, too.
+        crate::record::memory_now(self.args[1], n as u64);
         Outcome::Value(kept.len() as i64)
     }
 }
