@@ -51,20 +51,32 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
             let run = guest::follow(running, &request, startup, &messages);
             if matches!(run.outcome, Outcome::NotLoaded { .. }) {
                 discard(recorder, &meta, startup);
-                guest::tell_end(&run, options.quiet, &messages);
-                return guest::exit_status(&run.outcome);
+            } else if is_empty(recorder.folder()) {
+                let place = recorder.folder().path().display();
+                messages.error(&format!("nothing was recorded; is there room for {place} on that disk?"));
+                discard(recorder, &meta, startup);
+            } else {
+                meta.status = ending(&run);
+                finish(recorder, &meta, startup, &messages);
             }
-            meta.status = ending(&run);
-            let place = recorder.folder().path().to_owned();
-            match recorder.finish(&meta) {
-                Ok(sealed) => sealed.left.iter().for_each(|e| messages.note(&e.to_string())),
-                Err(e) => messages.error(&format!("the recording could not be finished: {e}")),
-            }
-            make_room(&place, startup, &messages);
             guest::tell_end(&run, options.quiet, &messages);
             guest::exit_status(&run.outcome)
         }
     }
+}
+
+fn finish(recorder: Recorder, meta: &Meta, startup: &Startup, messages: &Messages) {
+    let place = recorder.folder().path().to_owned();
+    match recorder.finish(meta) {
+        Ok(sealed) => sealed.left.iter().for_each(|e| messages.note(&e.to_string())),
+        Err(e) => messages.error(&format!("the recording could not be finished: {e}")),
+    }
+    make_room(&place, startup, messages);
+}
+
+/// Has no process begun a log? Then the engine had no room for one, and the program ran without being recorded.
+fn is_empty(folder: &Folder) -> bool {
+    std::fs::read_dir(folder.path().join("units")).is_ok_and(|mut units| units.next().is_none())
 }
 
 /// Nothing was recorded, so nothing is to stay; should it, it is a recording without any process.

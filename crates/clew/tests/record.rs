@@ -200,18 +200,16 @@ fn a_home_that_cannot_be_used_is_our_failure() {
     place.done();
 }
 
-/// `clew` as a user who owns nothing here, from a folder where that user can execute it.
-fn as_nobody(args: &[&str], home: &Path) -> Command {
+/// `clew` as a user who owns nothing here; `folder` is one that every user can get to and write to.
+fn as_nobody(args: &[&str], folder: &Path) -> Command {
     assert!(rustix::process::getuid().is_root(), "this test changes its user, for which it must be run as root");
-    let folder = std::env::temp_dir().join(format!("clew-nobody-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
-    fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
     let clew = folder.join("clew");
     if !clew.exists() {
         fs::copy(common::CLEW, &clew).unwrap();
     }
     let mut command = Command::new(clew);
-    command.args(args).uid(NOBODY).gid(NOBODY).current_dir("/").env("CLEW_HOME", home).env("HOME", "/nonexistent");
+    command.args(args).uid(NOBODY).gid(NOBODY).current_dir("/").env("HOME", "/nonexistent");
+    command.env("CLEW_HOME", folder.join("none")).env("TMPDIR", folder.join("tmp"));
     command
 }
 
@@ -229,6 +227,8 @@ fn a_packed_recording_replays_for_another_user_without_the_originals() {
     let elsewhere = std::env::temp_dir().join(format!("clew-pack-test-{}", std::process::id()));
     fs::create_dir_all(&elsewhere).unwrap();
     fs::set_permissions(&elsewhere, PermissionsExt::from_mode(0o755)).unwrap();
+    fs::create_dir(elsewhere.join("tmp")).unwrap();
+    fs::set_permissions(elsewhere.join("tmp"), PermissionsExt::from_mode(0o777)).unwrap();
     let pack = elsewhere.join("bug.clew");
     let packed = place.run(["pack", "latest", pack.to_str().unwrap()]);
     assert_eq!(packed.status.code(), Some(0), "{}", stderr(&packed));
@@ -237,14 +237,12 @@ fn a_packed_recording_replays_for_another_user_without_the_originals() {
     fs::remove_file(&file).unwrap();
     place.done();
     let pack = pack.to_str().unwrap();
-    let replayed = finish(as_nobody(&["replay", "--verify", pack], &elsewhere.join("none")), b"");
+    let replayed = finish(as_nobody(&["replay", "--verify", pack], &elsewhere), b"");
     assert_eq!(replayed.status.code(), Some(0), "{}", stderr(&replayed));
     assert_eq!(stdout(&replayed), "from a pipe\nfrom a file\n");
     assert_eq!(stderr(&replayed), "24 bytes\nclew: identical\n");
-    let told = finish(as_nobody(&["info", pack], &elsewhere.join("none")), b"");
+    let told = finish(as_nobody(&["info", pack], &elsewhere), b"");
     assert!(stdout(&told).contains("(packed)") && stdout(&told).contains("exit 5"), "{}", stdout(&told));
-    let left = fs::read_dir(std::env::temp_dir()).unwrap().flatten();
-    let left = left.filter(|e| e.file_name().to_string_lossy().starts_with("clew-unpacked-")).count();
-    assert_eq!(left, 0, "nothing stays unpacked");
+    assert_eq!(fs::read_dir(elsewhere.join("tmp")).unwrap().count(), 0, "nothing stays unpacked");
     fs::remove_dir_all(elsewhere).unwrap();
 }

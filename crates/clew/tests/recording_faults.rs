@@ -166,7 +166,7 @@ fn a_recording_survives_the_death_of_the_program() {
 const ON_A_SMALL_DISK: &str = r#"
 mount -t tmpfs -o size="$1"k,mode=700 clew-test "$2/disk" || exit 77
 export CLEW_HOME="$2/disk/home"
-"$3" record -- "$4" 60 "$4" >"$2/recorded" 2>"$2/record.err" </dev/null
+"$3" record --quiet -- "$4" 60 "$4" >"$2/recorded" 2>"$2/record.err" </dev/null
 echo $? >"$2/record.status"
 "$3" replay --verify latest >"$2/replayed" 2>"$2/replay.err" </dev/null
 echo $? >"$2/replay.status"
@@ -212,7 +212,10 @@ fn a_full_disk_shortens_a_recording() {
             stdout: read("replayed"),
             stderr: read("replay.err"),
         };
-        let _ = check_replay(&replay, &recorded, &what);
+        if let Err(why) = check_replay(&replay, &recorded, &what) {
+            // Nobody may be left to believe that there is a recording.
+            assert!(!told.is_empty(), "{what}: nothing was said when recording, but now: {why}");
+        }
     }
     sample::say(&format!("small disks: {} of {all}, too small for any recording: {refused}", numbers.len()));
     place.done();

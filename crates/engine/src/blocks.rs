@@ -87,6 +87,9 @@ impl Engine {
         let restless = self.pages.is_restless(pc);
         let request = Request { max_instructions: if restless { 1 } else { max }, ..request };
         translate::decode_block(&request, code, &mut self.emitter.isa, &mut |a| probes.at(a), &mut self.decoded);
+        if crate::record::on() {
+            note_features(&mut self.features, &self.decoded, code);
+        }
         // A probe may send the guest elsewhere: what comes behind its site proves nothing about the flags before it.
         let readable = &mut self.readable;
         let mut code_at = |a: u64| {
@@ -261,6 +264,23 @@ impl Engine {
         }
         self.stats.instructions = self.stats.instructions.wrapping_add_signed(self.count_correction);
         self.count_correction = 0;
+    }
+}
+
+/// Logs instruction set extensions that are met for the first time.
+fn note_features(seen: &mut [u64; 4], decoded: &translate::Decoded, code: &[u8]) {
+    let start = decoded.insns.first().map_or(0, |i| i.ip());
+    for i in &decoded.insns {
+        for feature in i.cpuid_features() {
+            let n = *feature as usize;
+            if seen[n / 64 & 3] & 1 << (n % 64) == 0 {
+                seen[n / 64 & 3] |= 1 << (n % 64);
+                let at = (i.ip() - start) as usize;
+                let bytes = code.get(at..at + i.len()).unwrap_or_default().to_vec();
+                let record = model::log::FeatureRecord { feature: n as u32, pc: i.ip(), bytes };
+                crate::record::append(model::log::Kind::Feature, 0, &record.encode());
+            }
+        }
     }
 }
 

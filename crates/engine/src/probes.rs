@@ -204,7 +204,7 @@ impl Engine {
     }
 
     /// Where the conditional branch at the pc would not go.
-    fn other_way(&self, g: &Gate) -> Option<u64> {
+    pub fn other_way(&self, g: &Gate) -> Option<u64> {
         let code = self.memory.code(g.pc)?;
         let i = Decoder::with_ip(64, code, g.pc, DecoderOptions::NONE).decode();
         if !i.is_jcc_short_or_near() {

@@ -8,7 +8,7 @@ use crate::signals::{FAULTS, SIGILL, SIGSEGV, block_all, frame, give_back};
 use crate::state::Engine;
 use crate::threads::{SigInfo, Thread, pending, sched};
 use crate::translate::ExitKind;
-use crate::{record, replay, specials, syscalls};
+use crate::{record, replay, specials, syscalls, trial};
 use iced_x86::{Decoder, DecoderError, DecoderOptions, FlowControl};
 use model::Mode;
 use model::log::Kind;
@@ -133,6 +133,10 @@ fn turn_over(e: &mut Engine, t: &mut Thread) {
     if e.replaying() {
         // What is due at this tick is found before the guest goes on.
         return;
+    }
+    if e.trial.is_some() {
+        // SAFETY: the baton is held.
+        return trial::turn_over(e, t, unsafe { gate::gate() });
     }
     let tick = e.clock.now();
     // The next thread's turn starts with a budget of its own.

@@ -253,9 +253,12 @@ fn make_engine(
         auxv: 0..0,
         kept: Vec::new(),
         copies: 0,
+        features: [0; 4],
         inexact: Vec::new(),
         shares_memory: false,
         replay: None,
+        trial: None,
+        prepared: Default::default(),
         config,
     }))
 }

@@ -64,12 +64,17 @@ pub struct Engine {
     /// Files kept so far, by stamp, with the numbers of their records; and how many copies were made.
     pub kept: Vec<(crate::record::files::Stamp, u32)>,
     pub copies: u32,
+    /// Instruction set extensions met so far, one bit each.
+    pub features: [u64; 4],
     /// Reasons for which the recording is not exact.
     pub inexact: Vec<String>,
     /// The guest has mapped memory that it may share.
     pub shares_memory: bool,
     /// The recording that is replayed, if one is.
     pub replay: Option<alloc::boxed::Box<crate::replay::Replay>>,
+    /// The trial that left the recording, if one did, and what was altered for it.
+    pub trial: Option<alloc::boxed::Box<crate::trial::Trial>>,
+    pub prepared: crate::trial::Prepared,
 }
 
 /// Ticks and virtual time.
@@ -180,8 +185,9 @@ impl Engine {
         self.clocked()
     }
 
+    /// Does the guest follow the log?
     pub fn replaying(&self) -> bool {
-        self.replay.is_some()
+        self.replay.is_some() && self.trial.is_none()
     }
 
     /// Does the guest's code count ticks now?

@@ -110,6 +110,7 @@ pub mod err {
     pub const E2BIG: i64 = 7;
     pub const ENOEXEC: i64 = 8;
     pub const EBADF: i64 = 9;
+    pub const ECHILD: i64 = 10;
     pub const EAGAIN: i64 = 11;
     pub const ENOMEM: i64 = 12;
     pub const EACCES: i64 = 13;
@@ -321,9 +322,14 @@ pub fn prefer_large_pages(at: u64, len: u64) {
 
 /// The kernel's monotonic clock in nanoseconds.
 pub fn monotonic_ns() -> u64 {
+    clock_ns(1)
+}
+
+/// What one of the machine's clocks shows, in nanoseconds.
+pub fn clock_ns(clock: u64) -> u64 {
     let mut ts = [0u64; 2];
     // SAFETY: the kernel writes 16 bytes into `ts`.
-    unsafe { raw3(nr::CLOCK_GETTIME, 1, ts.as_mut_ptr() as u64, 0) };
+    unsafe { raw3(nr::CLOCK_GETTIME, clock, ts.as_mut_ptr() as u64, 0) };
     ts[0] * 1_000_000_000 + ts[1]
 }
 

@@ -45,6 +45,9 @@ pub enum Request {
     Alter(Alteration),
     /// The guest goes on by itself, in a world made from the recording.
     Trial(TrialLimits),
+    /// The log counts no longer, and this thread is the one that goes on. The guest computes by itself until it wants
+    /// something from outside, which ends it.
+    Leave { thread: u32 },
     Quit,
 }
 
@@ -58,6 +61,12 @@ pub struct Until {
     pub collect: bool,
     /// Pass this many breakpoints.
     pub skip: u64,
+    /// Breakpoints and changes do not count at all.
+    pub blind: bool,
+    /// Look after every instruction: changes are exact, and `Collected::steps` tells the way.
+    pub single: bool,
+    /// Stop when this thread runs.
+    pub thread: Option<u32>,
 }
 
 /// A change of the guest's course.
@@ -130,6 +139,8 @@ pub struct Collected {
     pub last_breakpoint: Option<Place>,
     /// The last change, between these two.
     pub last_change: Option<(Moment, Moment)>,
+    /// With `Until::single`: the last places before the end of the run, each before an instruction that was executed.
+    pub steps: Vec<Place>,
 }
 
 /// A thread of the guest.
@@ -139,6 +150,8 @@ pub struct ThreadInfo {
     pub tid: u32,
     /// It waits in a system call of this number.
     pub in_call: Option<u32>,
+    /// When it ran last, if it does not run now and ever did: at that moment it made the call, or was stopped for others.
+    pub left: Option<Moment>,
 }
 
 /// A mapping of the guest.
@@ -294,6 +307,9 @@ impl Request {
                 w.option(u.record, Writer::u64);
                 w.u8(u.collect as u8);
                 w.u64(u.skip);
+                w.u8(u.blind as u8);
+                w.u8(u.single as u8);
+                w.option(u.thread, Writer::u32);
             }
             Request::Step => w.u8(2),
             Request::Registers { thread } => {
@@ -346,6 +362,10 @@ impl Request {
                 w.u64(l.output);
             }
             Request::Quit => w.u8(15),
+            Request::Leave { thread } => {
+                w.u8(16);
+                w.u32(*thread);
+            }
         }
         w.0
     }
@@ -359,6 +379,9 @@ impl Request {
                 record: r.option(|r| r.u64())?,
                 collect: r.u8()? != 0,
                 skip: r.u64()?,
+                blind: r.u8()? != 0,
+                single: r.u8()? != 0,
+                thread: r.option(|r| r.u32())?,
             }),
             2 => Request::Step,
             3 => Request::Registers { thread: r.u32()? },
@@ -374,6 +397,7 @@ impl Request {
             13 => Request::Alter(r.alteration()?),
             14 => Request::Trial(TrialLimits { ticks: r.u64()?, memory: r.u64()?, output: r.u64()? }),
             15 => Request::Quit,
+            16 => Request::Leave { thread: r.u32()? },
             _ => return None,
         })
     }
@@ -394,6 +418,8 @@ impl Answer {
                     w.moment(a);
                     w.moment(b);
                 });
+                w.u32(collected.steps.len() as u32);
+                collected.steps.iter().for_each(|p| w.place(p));
             }
             Answer::Registers(s) => {
                 w.u8(2);
@@ -410,6 +436,7 @@ impl Answer {
                     w.u32(t.number);
                     w.u32(t.tid);
                     w.option(t.in_call, Writer::u32);
+                    w.option(t.left, Writer::moment);
                 }
             }
             Answer::Maps(list) => {
@@ -457,12 +484,16 @@ impl Answer {
                     breakpoints: r.u64()?,
                     last_breakpoint: r.option(Reader::place)?,
                     last_change: r.option(|r| Some((r.moment()?, r.moment()?)))?,
+                    steps: r.list(Reader::place)?,
                 },
             },
             2 => Answer::Registers(r.state()?),
             3 => Answer::Bytes(r.bytes()?.to_vec()),
             4 => Answer::Threads(
-                r.list(|r| Some(ThreadInfo { number: r.u32()?, tid: r.u32()?, in_call: r.option(|r| r.u32())? }))?,
+                r.list(|r| {
+                    let (number, tid) = (r.u32()?, r.u32()?);
+                    Some(ThreadInfo { number, tid, in_call: r.option(|r| r.u32())?, left: r.option(Reader::moment)? })
+                })?,
             ),
             5 => Answer::Maps(r.list(|r| {
                 Some(MapInfo {
@@ -568,16 +599,23 @@ mod tests {
     #[test]
     fn requests_and_answers_survive() {
         let moment = Moment { tick: 3, pc: 4 };
-        check_request(Request::Run(Until { moment: Some(moment), record: Some(7), collect: true, skip: 2 }));
+        let until = Until { moment: Some(moment), record: Some(7), collect: true, skip: 2, ..Until::default() };
+        check_request(Request::Run(until));
+        check_request(Request::Run(Until { blind: true, single: true, thread: Some(3), ..Until::default() }));
+        check_request(Request::Leave { thread: 7 });
         check_request(Request::Watches(alloc::vec![(1, 2), (3, 4)]));
         check_request(Request::SetRegisters { thread: 1, state: State { rip: 5, ..State::default() } });
         check_request(Request::Alter(Alteration::SetMemory(GuestAddr(1), alloc::vec![1, 2])));
         check_request(Request::Trial(TrialLimits { ticks: 1, memory: 2, output: 3 }));
         let place = Place { moment, record: 9, thread: 2 };
-        let collected =
-            Collected { breakpoints: 4, last_breakpoint: Some(place.clone()), last_change: Some((moment, moment)) };
+        let collected = Collected {
+            breakpoints: 4,
+            last_breakpoint: Some(place.clone()),
+            last_change: Some((moment, moment)),
+            steps: alloc::vec![place.clone()],
+        };
         check_answer(Answer::Stopped { why: Why::Changed { since: moment }, place, collected });
         check_answer(Answer::Ended { end: TrialEnd::Signaled { signal: 11, moment, addr: 8 }, ticks: 3 });
-        check_answer(Answer::Threads(alloc::vec![ThreadInfo { number: 1, tid: 2, in_call: Some(202) }]));
+        check_answer(Answer::Threads(alloc::vec![ThreadInfo { number: 1, tid: 2, in_call: Some(202), left: Some(moment) }]));
     }
 }

@@ -116,8 +116,10 @@ fn damaged_and_foreign_folders_are_survived_and_kept() {
     let removed = home.enforce_cap(0, &scratch.path("none")).unwrap();
     assert_eq!(removed.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(), ["prog-2"]);
     assert!(home.path().join("pictures").exists() && home.path().join("notes").exists());
+    // Names are also paths, and what is there may be something else.
     for name in ["pictures", "notes", ".store", "..", "", "../home/prog-1"] {
-        assert_eq!(home.remove(name).unwrap_err().kind, Kind::Missing, "{name:?}");
+        let error = home.remove(name).unwrap_err();
+        assert!(matches!(error.kind, Kind::Missing | Kind::WrongType), "{name:?}: {error}");
     }
     fs::write(home.path().join("prog-1/thesis.txt"), b"x").unwrap();
     let error = home.remove("prog-1").unwrap_err();
@@ -242,4 +244,24 @@ fn many_recorders_at_once_get_different_names() {
     });
     assert_eq!(names(&home).len(), 40);
     assert!(fs::read_dir(home.path()).unwrap().all(|e| !e.unwrap().file_name().to_string_lossy().starts_with(".new")));
+}
+
+#[test]
+fn recordings_elsewhere_are_removed_by_path() {
+    let scratch = Scratch::new();
+    let home = Home::open(&scratch.path("home")).unwrap();
+    let elsewhere = scratch.path("elsewhere");
+    let folder = Folder::create(&elsewhere, &meta()).unwrap();
+    let text = elsewhere.to_str().unwrap();
+    assert_eq!(home.remove(text).unwrap_err().kind, Kind::Busy, "its recorder is at work");
+    drop(folder);
+    let link = scratch.path("link");
+    std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
+    assert_eq!(home.remove(link.to_str().unwrap()).unwrap_err().kind, Kind::WrongType);
+    fs::write(elsewhere.join("recording"), "clew recording 2\n").unwrap();
+    assert_eq!(home.remove(text).unwrap_err().kind, Kind::WrongType, "it may be anything");
+    fs::write(elsewhere.join("recording"), meta().encode()).unwrap();
+    assert_eq!(home.remove(&format!("{text}/")).unwrap().name, format!("{text}/"));
+    assert!(!elsewhere.exists());
+    assert_eq!(fs::read_dir(scratch.path("")).unwrap().count(), 2, "the home and the link are left, and nothing else");
 }

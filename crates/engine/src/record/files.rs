@@ -60,6 +60,11 @@ impl Stamp {
         })
     }
 
+    /// What a copy of it is called.
+    pub fn name(&self) -> String {
+        alloc::format!("{:x}-{:x}-{:x}-{:x}-{:x}", self.dev, self.ino, self.size, self.mtime, self.ctime)
+    }
+
     pub fn kind(&self) -> DescriptorKind {
         calls::kind_of(self.mode)
     }
@@ -234,8 +239,7 @@ fn is_readable(fd: u64) -> bool {
 
 /// Puts a copy of the file into the recording; answers its name there.
 fn copy(folder: i32, store: i32, fd: u64, stamp: &Stamp, settled: bool, unique: (u32, u32)) -> Option<String> {
-    let mut key =
-        alloc::format!("{:x}-{:x}-{:x}-{:x}-{:x}", stamp.dev, stamp.ino, stamp.size, stamp.mtime, stamp.ctime);
+    let mut key = stamp.name();
     if !settled {
         key = alloc::format!("{key}-{}-{}", unique.0, unique.1);
     }

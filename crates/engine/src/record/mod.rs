@@ -257,7 +257,7 @@ impl Engine {
         let end = End { ending: Ending::DiskFull, status: errno as u32, tick: self.clock.now(), pc: g.pc };
         append(Kind::End, 0, &end.encode());
         RECORDING.store(false, Relaxed);
-        let why = if errno == 28 { "the disk is full".into() } else { alloc::format!("error {errno}") };
+        let why = why(errno);
         self.note(&alloc::format!("recording of process {} ends here: {why}; the program goes on", self.pid), g.pc);
     }
 
@@ -282,6 +282,15 @@ impl Engine {
             let end = End { ending, status, tick: self.clock.now(), pc: g.pc };
             append(Kind::End, 0, &end.encode());
         }
+    }
+}
+
+/// An error number in words.
+pub fn why(errno: i64) -> alloc::string::String {
+    match errno {
+        28 => "the disk is full".into(),
+        13 => "it may not write to the recording's folder".into(),
+        errno => alloc::format!("error {errno}"),
     }
 }
 

@@ -47,7 +47,7 @@ impl Engine {
     pub fn begin_recording(&mut self, t: &Thread, sources: &Sources<'_>) {
         let Some(config) = self.config.record.clone() else { return };
         if let Err(errno) = self.open_log() {
-            self.note(&alloc::format!("process {} cannot be recorded (error {errno})", self.pid), 0);
+            self.note(&alloc::format!("process {} cannot be recorded: {}", self.pid, super::why(errno)), 0);
             return;
         }
         RECORDING.store(true, Relaxed);
@@ -135,9 +135,10 @@ impl Engine {
         // SAFETY: only this process's view of the parent's segment goes.
         unsafe { sys::raw3(nr::MUNMAP, LOG.start, LOG.end - LOG.start, 0) };
         self.kept.clear();
+        self.features = [0; 4];
         if let Err(errno) = self.open_log() {
             RECORDING.store(false, Relaxed);
-            self.note(&alloc::format!("process {} cannot be recorded (error {errno})", self.pid), 0);
+            self.note(&alloc::format!("process {} cannot be recorded: {}", self.pid, super::why(errno)), 0);
             return;
         }
         log_state().running = t.serial;

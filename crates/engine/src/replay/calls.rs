@@ -212,6 +212,11 @@ fn effects(e: &mut Engine, t: &mut Thread, g: &mut Gate, record: &CallRecord) {
         nr::PPOLL | nr::PSELECT6 | nr::EPOLL_PWAIT | nr::EPOLL_PWAIT2 if result == -err::EINTR => {
             masked_wait(e, t, number, &args);
         }
+        // chdir: names of a trial start from there.
+        80 if result == 0 => {
+            // SAFETY: the kernel reads the guest's name; this process has no other use for its folder.
+            unsafe { sys::raw3(80, args[0], 0, 0) };
+        }
         nr::SET_TID_ADDRESS => t.clear_tid = args[0],
         nr::SET_ROBUST_LIST if result == 0 => (t.robust_list, t.robust_len) = (args[0], args[1]),
         _ => {}

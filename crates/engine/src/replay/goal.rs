@@ -81,6 +81,14 @@ pub fn aim(e: &mut Engine, at: Option<Position>) {
     let wanted = super::serve::wanted(e);
     let (mut budget, mut sites) = (super::serve::patience(e), [None; 2]);
     let partial = replay(e).goal.partial.map(|(_, _, end)| end);
+    // A guest that goes on past the tick of what comes next has gone astray; without a look it might never stop.
+    if let Some(tick) = replay(e).next_tick() {
+        if now > tick {
+            let text = alloc::format!("the guest went on past tick {tick}, where something happened");
+            super::differs(e, &text);
+        }
+        budget = budget.min((tick + 1).saturating_sub(now).max(1));
+    }
     let targets = [at.map(|p| (p.tick, partial.unwrap_or(p.pc))), wanted];
     for (target, site) in targets.into_iter().zip(&mut sites) {
         match target {

@@ -1,7 +1,7 @@
 //! Calls that change the address space, carried out again at the recorded addresses.
 //!
 //! Files that are mapped shared become files in memory, one per file, so that several mappings of one show each other's
-//! stores; a copy of this process makes its own ([`part_from_parent`]). Other shared memory becomes private memory.
+//! stores; so does other shared memory. A copy of this process makes its own ([`part_from_parent`]).
 
 use super::replay;
 use super::source::open_kept;
@@ -56,6 +56,9 @@ fn mmap(e: &mut Engine, record: &CallRecord) {
     e.code_unmapped(range.start, range.end);
     let key = replay(e).file(record.file).map(|f| f.key.clone()).filter(|k| !k.is_empty());
     let file = flags & MAP_ANONYMOUS == 0;
+    if file && key.is_none() && record.file != 0 {
+        return super::differs(e, "a file that is mapped here could not be kept when the run was recorded");
+    }
     let mut vma = Vma { shared: flags & 3 != MAP_PRIVATE, file, offset, ..Vma::anonymous(prot) };
     let mut done = -1;
     for part in around_engine(range.clone()) {
@@ -86,12 +89,15 @@ fn mmap(e: &mut Engine, record: &CallRecord) {
                 // SAFETY: our own descriptor.
                 unsafe { sys::raw3(nr::CLOSE, fd as u64, 0, 0) };
             }
-            _ => {
-                if vma.shared {
-                    vma.object = Some(e.memory.new_object());
-                }
-                done = map_plain(part.start, n, prot, MAP_FIXED);
+            _ if vma.shared && !file => {
+                let index = shared_memory(e, page_up(len));
+                let fd = replay(e).shared[index].fd;
+                (vma.object, vma.offset) = (Some((SHARED, index as u64)), 0);
+                let kind = sys::MAP_SHARED | MAP_FIXED;
+                // SAFETY: guest memory, over a file in memory that only this process has.
+                done = unsafe { sys::raw(nr::MMAP, [part.start, n, kernel_prot(prot), kind, fd as u64, part.start - at]) };
             }
+            _ => done = map_plain(part.start, n, prot, MAP_FIXED),
         }
         conceal(&part, prot);
         let offset = vma.offset + (part.start - at);
@@ -136,6 +142,20 @@ fn shared_file(e: &mut Engine, key: &str) -> usize {
     let fd = copy_in_memory(from as u64, size);
     // SAFETY: our own descriptor.
     unsafe { sys::raw3(nr::CLOSE, from as u64, 0, 0) };
+    r.shared.push(SharedFile { name, fd, size });
+    r.shared.len() - 1
+}
+
+/// Fresh shared memory without a file.
+fn shared_memory(e: &mut Engine, size: u64) -> usize {
+    let r = replay(e);
+    let name = alloc::format!("memory {}", r.shared.len());
+    // SAFETY: a file of our own.
+    let fd = unsafe {
+        let fd = sys::raw3(nr::MEMFD_CREATE, c"clew-shared".as_ptr() as u64, 1, 0);
+        sys::raw3(nr::FTRUNCATE, fd as u64, size, 0);
+        fd
+    };
     r.shared.push(SharedFile { name, fd, size });
     r.shared.len() - 1
 }

@@ -96,6 +96,17 @@ impl Replay {
         &self.source
     }
 
+    /// The log that is read now, and where.
+    pub fn rest(&self) -> (&'static [u8], usize) {
+        (self.source.logs[self.log], self.at)
+    }
+
+    /// Key of the file that was kept first under this name.
+    pub fn kept_under(&self, path: &[u8]) -> Option<String> {
+        let kept = self.files.values().find(|f| f.path == path && !f.key.is_empty());
+        kept.map(|f| f.key.clone())
+    }
+
     /// Goes on behind the record `raw`.
     fn pass(&mut self, raw: &Raw<'_>) {
         self.at += raw.len;
@@ -129,6 +140,26 @@ impl Replay {
         }
     }
 
+    /// The tick of the next thing that the running thread comes to by itself, if it is known.
+    pub fn next_tick(&self) -> Option<u64> {
+        /// Writes of a call come before it.
+        const AHEAD: usize = 32;
+        let log = self.source.logs[self.log];
+        let mut at = self.at;
+        for _ in 0..AHEAD {
+            let raw = log::record(&log[at..]).ok()?;
+            at += raw.len;
+            match raw.kind {
+                Kind::Call => return log::CallRecord::decode(raw.payload).map(|c| c.tick),
+                Kind::Special => return SpecialRecord::decode(raw.payload).map(|s| s.tick),
+                Kind::Signal => return SignalRecord::decode(raw.payload).map(|s| s.at.tick),
+                Kind::Write | Kind::File | Kind::Inexact | Kind::Feature | Kind::Rest | Kind::Page => {}
+                _ => return None,
+            }
+        }
+        None
+    }
+
     /// Do records follow the next one?
     pub fn is_followed_by_more(&self) -> bool {
         self.next().is_ok_and(|raw| log::record(&self.source.logs[self.log][self.at + raw.len..]).is_ok())
@@ -143,6 +174,10 @@ impl Replay {
 /// Starts a replay in an engine that has loaded the program.
 pub fn begin(e: &mut Engine, t: &mut Thread, source: Source) {
     REPLAYING.store(true, Relaxed);
+    let mut folder = source.start.cwd.clone();
+    folder.push(0);
+    // SAFETY: names of a trial start from here (chdir, 80); it does not matter if the folder is gone.
+    unsafe { sys::raw3(80, folder.as_ptr() as u64, 0, 0) };
     e.pid = source.start.pid;
     t.tid = source.start.tid;
     for signal in 1..=64 {
@@ -350,6 +385,14 @@ pub fn special(e: &mut Engine, g: &Gate) -> [u64; 4] {
 pub fn differs(e: &mut Engine, what: &str) {
     if core::mem::replace(&mut replay(e).differs, true) {
         return;
+    }
+    let cut = |raw: &Raw<'_>| {
+        raw.kind == Kind::End
+            && End::decode(raw.payload).is_some_and(|e| matches!(e.ending, Ending::DiskFull | Ending::Left))
+    };
+    if replay(e).next().is_ok_and(|raw| cut(&raw)) {
+        // The guest went on without being recorded.
+        return finish(e, None, 3, 0);
     }
     let text = match replay(e).next() {
         Ok(raw) => alloc::format!("{what} (next record: {:?})", raw.kind),

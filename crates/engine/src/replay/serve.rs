@@ -234,7 +234,7 @@ fn successors(e: &Engine, g: &Gate) -> Vec<u64> {
 
 /// Where an indirect branch leads.
 fn indirect_target(i: &iced_x86::Instruction, g: &Gate) -> Option<u64> {
-    let mut value = |register: iced_x86::Register| -> Option<u64> {
+    let value = |register: iced_x86::Register| -> Option<u64> {
         use iced_x86::Register;
         match register {
             Register::FS => Some(crate::gate::fs_base()),

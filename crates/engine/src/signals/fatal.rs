@@ -27,6 +27,10 @@ pub fn die(e: &mut Engine, t: &mut Thread, signal: u32, info: &SigInfo) -> ! {
     if e.replaying() {
         crate::replay::ended(e, 1, signal);
     }
+    if e.trial.is_some() {
+        // SAFETY: the baton is held.
+        crate::trial::died(e, unsafe { gate::gate() }, signal, info[2]);
+    }
     e.log_end(model::log::Ending::Signaled, signal);
     let crash = describe(e, t, signal, info);
     e.control.send(e.pid, Report::Crash(Box::new(crash)));

@@ -62,6 +62,9 @@ pub fn execute(e: &mut Engine, t: &mut Thread, g: &mut Gate, len: u8) {
     if e.replaying() {
         return crate::replay::call(e, t, g, pc, nr, &args);
     }
+    if e.trial.is_some() {
+        return crate::trial::calls::call(e, t, g, pc, nr, &args);
+    }
     let begun = calls::begin(e, t, g, pc, nr, &args);
     let outcome = {
         let mut call = Call { e, t, g, nr, args, row: table::row(nr) };
@@ -147,6 +150,11 @@ impl Call<'_> {
         }
     }
 
+    /// A call that changes the address space: for a trial.
+    pub fn own_memory(&mut self) -> Outcome {
+        self.address_space()
+    }
+
     /// What a call changes in the engine's own tables, without anything else: for a replay.
     pub fn own_state(&mut self) -> Outcome {
         match self.nr {
@@ -175,10 +183,11 @@ impl Call<'_> {
     pub fn pass_with(&mut self, args: Args) -> Outcome {
         // Not only when the kernel has answered EFAULT: it may have taken something from a queue by then.
         self.open_written(&args);
+        if self.e.seeded() && (!sched().single() || self.is_limited(&args)) {
+            return self.wait_in_turn(&args);
+        }
         let r = if sched().single() {
             self.make(&args)
-        } else if self.e.seeded() {
-            return self.wait_in_turn(&args);
         } else if self.may_sleep(&args) {
             self.outside_baton(&args)
         } else {

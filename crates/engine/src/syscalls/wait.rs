@@ -1,27 +1,34 @@
 //! Waiting with a seed: a call that could sleep is tried without sleeping, at moments that follow from ticks alone.
 //!
-//! A thread that has to wait stays in the run queue and tries again when its turn comes. When nobody has anything else to
-//! do, virtual time moves on to the next deadline; while somebody waits for the world outside (another process, the
-//! terminal), real time passes too, and only then can two runs differ.
+//! A thread that has to wait stays in the run queue and tries again when its turn comes. When everybody has tried in vain
+//! since the guest last did anything, virtual time moves on to the next deadline; while somebody waits for the world
+//! outside (another process, the terminal), real time passes too, and only then can two runs differ. A thread that nobody
+//! but the world outside can wake, because all others sleep on futexes, waits in the kernel; if its wait had a limit,
+//! virtual time has passed by as much as real time when it is over.
 //!
 //! May miss: calls without a way to try (opening a FIFO, file locks, message queues) are made outside the baton; a write
-//! that is larger than the room in a pipe whose reader is a thread of the same process waits for ever.
+//! that is larger than the room in a pipe whose reader is a thread of the same process waits for ever. Threads that only
+//! sleep, in a process without children, do so in no real time, whatever other processes expect.
 
-use super::table::{Args, Blocking};
+use super::table::{Args, Blocking, Limit};
 use super::{Call, Outcome, interrupted, is_regular};
+use crate::signals::{actions::SIG_IGN, bit};
 use crate::sys::{self, err, nr};
-use crate::threads::{Woken, sched};
-use alloc::vec::Vec;
-use core::sync::atomic::Ordering::Relaxed;
+use crate::threads::record::Wait;
+use crate::threads::{Thread, Woken, sched};
 
 const CONNECT: u64 = 42;
 const O_NONBLOCK: i64 = 0o4000;
 const POLLIN: u32 = 1;
 const POLLOUT: u32 = 4;
-/// Real time that passes while everybody waits for the world outside.
-const PAUSE_NS: u64 = 200_000;
+/// How long a thread that sends a signal to another one waits until that one has it: a nap, and how many.
+const NAP_NS: u64 = 20_000;
+const NAPS: u32 = 500;
+/// Bytes of the largest descriptor set that the C library knows.
+const SET: usize = 128;
 
 /// What an attempt gave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Attempt {
     Result(i64),
     WouldWait,
@@ -30,99 +37,191 @@ enum Attempt {
 }
 
 impl Call<'_> {
+    /// Does the call wait with a limit, so that virtual time has to pass in it?
+    pub(super) fn is_limited(&self, args: &Args) -> bool {
+        matches!(self.row.map(|r| r.blocking(args)), Some(Blocking::Timed(_)))
+    }
+
     /// Makes a call that may sleep, in turns with the other threads.
     pub(super) fn wait_in_turn(&mut self, args: &Args) -> Outcome {
+        let mut timed = false;
         let limit = match self.row.map(|r| r.blocking(args)) {
             None | Some(Blocking::Never) => {
                 let r = self.make(args);
+                self.let_signal_arrive(args, r);
                 return self.finish(r, args);
             }
-            Some(Blocking::Timed(t)) => t.limit(args, &mut |at, size| {
-                let mut w = [0; 8];
-                let n = size.min(8) as usize;
-                (sys::read_guest(at, &mut w[..n]) == n).then(|| u64::from_le_bytes(w))
-            }),
+            Some(Blocking::Timed(t)) => {
+                timed = true;
+                match t.limit(args, &mut crate::record::calls::read_word) {
+                    Some(Limit::After(ns)) => Some(ns),
+                    Some(_) => None,
+                    // No time at all: the kernel has an error for that.
+                    None => return self.make(args).into(),
+                }
+            }
             Some(_) => None,
         };
-        let deadline = self.deadline_of(limit);
+        let deadline = limit.map(|ns| self.virtual_after(ns));
         loop {
-            match self.attempt(args) {
-                Attempt::Result(r) => return self.finish(r, args),
-                Attempt::Unknown => {
-                    let r = self.outside_baton(args);
-                    return self.finish(r, args);
-                }
+            match self.attempt(args, Some(0), false) {
+                Attempt::Result(r) => return self.end_wait(r, args, limit, deadline),
+                Attempt::Unknown => return self.wait_outside(args, limit),
                 Attempt::WouldWait => {}
             }
             if interrupted(self.t) {
-                return self.restart_if_allowed();
+                // Waits with a limit are never made again by themselves.
+                return if timed { Outcome::Value(-err::EINTR) } else { self.restart_if_allowed() };
             }
-            if deadline.is_some_and(|d| self.e.clock.virtual_ns() >= d) {
-                // Nothing is ready: that is what the kernel would have left in the sets.
-                for (at, set) in self.fd_sets(args) {
-                    sys::write_guest(at, &alloc::vec![0; set.len()]);
+            let now = self.e.clock.virtual_ns();
+            if deadline.is_some_and(|d| now >= d) {
+                self.tell_time_left(args, limit, 0);
+                return self.timed_out(args);
+            }
+            if !sched().alone(self.t) {
+                self.let_others_run(deadline, true);
+            } else if !timed {
+                return self.wait_outside(args, None);
+            } else {
+                let left = deadline.map(|d| d - now);
+                let begun = sys::monotonic_ns();
+                let r = self.attempt(args, left, true);
+                self.time_passed(now, begun, left);
+                if let Attempt::Result(r) = r {
+                    return self.end_wait(r, args, limit, deadline);
                 }
-                return Outcome::Value(0);
             }
-            self.let_others_run(deadline, true);
         }
     }
 
-    fn deadline_of(&self, limit: Option<super::table::Limit>) -> Option<u64> {
-        use super::table::Limit;
-        match limit {
-            Some(Limit::After(ns)) => Some(self.e.clock.virtual_ns().saturating_add(ns)),
-            _ => None,
+    fn virtual_after(&self, ns: u64) -> u64 {
+        self.e.clock.virtual_ns().saturating_add(ns)
+    }
+
+    /// A wait that began at virtual time `from` and real time `begun` is over: virtual time has passed too.
+    fn time_passed(&mut self, from: u64, begun: u64, limit: Option<u64>) {
+        let Some(limit) = limit else { return };
+        let lasted = sys::monotonic_ns().saturating_sub(begun).min(limit);
+        // Others may have run meanwhile, and time with them.
+        let behind = from.saturating_add(lasted).saturating_sub(self.e.clock.virtual_ns());
+        self.e.clock.skipped_ns += behind;
+    }
+
+    /// The call as it is, outside the baton.
+    pub(crate) fn wait_outside(&mut self, args: &Args, limit: Option<u64>) -> Outcome {
+        let (from, begun) = (self.e.clock.virtual_ns(), sys::monotonic_ns());
+        let r = if sched().single() { self.make(args) } else { self.outside_baton(args) };
+        self.time_passed(from, begun, limit);
+        self.finish(r, args)
+    }
+
+    fn end_wait(&mut self, r: i64, args: &Args, limit: Option<u64>, deadline: Option<u64>) -> Outcome {
+        if let Some(d) = deadline.filter(|_| r >= 0) {
+            let left = d.saturating_sub(self.e.clock.virtual_ns());
+            self.tell_time_left(args, limit, left);
+        }
+        self.finish(r, args)
+    }
+
+    /// Some calls leave in their limit what is left of it, unless it was zero.
+    fn tell_time_left(&self, args: &Args, limit: Option<u64>, left: u64) {
+        let (at, unit) = match self.nr {
+            nr::SELECT => (args[4], 1000),
+            nr::PSELECT6 => (args[4], 1),
+            nr::PPOLL => (args[2], 1),
+            _ => return,
+        };
+        if limit.is_some_and(|ns| ns != 0) {
+            // As the kernel does, without caring whether it can be written.
+            sys::write_u64(at, left / 1_000_000_000);
+            sys::write_u64(at + 8, left % 1_000_000_000 / unit);
         }
     }
 
-    fn attempt(&mut self, args: &Args) -> Attempt {
-        let zero = [0u64; 2];
-        let none = zero.as_ptr() as u64;
+    /// Nothing is ready: what the kernel would have left in the sets, and its answer.
+    fn timed_out(&self, args: &Args) -> Outcome {
+        if self.nr == nr::RT_SIGTIMEDWAIT {
+            return Outcome::Value(-err::EAGAIN);
+        }
+        if matches!(self.nr, nr::SELECT | nr::PSELECT6) {
+            for at in args[1..4].iter().filter(|at| **at != 0) {
+                sys::write_guest(*at, &[0; SET][..set_bytes(args).min(SET)]);
+            }
+        }
+        Outcome::Value(0)
+    }
+
+    /// Makes the call with another limit: without sleeping, or really, while others may run.
+    fn attempt(&mut self, args: &Args, limit: Option<u64>, really: bool) -> Attempt {
+        let mut time = [limit.unwrap_or(0) / 1_000_000_000, limit.unwrap_or(0) % 1_000_000_000];
+        let at = if limit.is_some() { time.as_mut_ptr() as u64 } else { 0 };
+        let millis = limit.map_or(-1, |ns| ns.div_ceil(1_000_000).min(i32::MAX as u64) as i64) as u64;
         let mut a = *args;
         match self.nr {
-            nr::POLL => a[2] = 0,
-            nr::PPOLL => a[2] = none,
-            nr::SELECT | nr::PSELECT6 => a[4] = none,
-            nr::EPOLL_WAIT | nr::EPOLL_PWAIT => a[3] = 0,
-            nr::EPOLL_PWAIT2 => a[3] = none,
+            nr::POLL => a[2] = millis,
+            nr::PPOLL | nr::RT_SIGTIMEDWAIT => a[2] = at,
+            nr::SELECT | nr::PSELECT6 => return self.attempt_select(args, limit, really),
+            nr::EPOLL_WAIT | nr::EPOLL_PWAIT => a[3] = millis,
+            nr::EPOLL_PWAIT2 => a[3] = at,
             nr::WAIT4 => a[2] |= 1,
             _ => return self.attempt_on_fd(args),
         }
-        let sets = self.fd_sets(args);
-        match self.make(&a) {
-            0 if args[if self.nr == nr::POLL { 2 } else { 3 }] as i32 == 0
-                && matches!(self.nr, nr::POLL | nr::EPOLL_WAIT) =>
-            {
-                Attempt::Result(0)
-            }
+        self.make_attempt(&a, really)
+    }
+
+    fn make_attempt(&mut self, a: &Args, really: bool) -> Attempt {
+        let r = if really && !sched().single() { self.outside_baton(a) } else { self.make(a) };
+        match r {
             0 => {
-                // The kernel has emptied the sets that are to be waited for.
-                for (at, set) in sets {
-                    sys::write_guest(at, &set);
-                }
+                self.take_signal_under_mask(a);
                 Attempt::WouldWait
             }
+            r if r == -err::EAGAIN && self.nr == nr::RT_SIGTIMEDWAIT => Attempt::WouldWait,
+            // What interrupted it, if anything of the guest's did, the caller finds out.
+            r if r == -err::RESTART || r == -err::EINTR => Attempt::WouldWait,
             r => Attempt::Result(r),
         }
     }
 
-    /// The sets of descriptors of `select`, with their addresses.
-    fn fd_sets(&self, args: &Args) -> Vec<(u64, Vec<u8>)> {
-        if !matches!(self.nr, nr::SELECT | nr::PSELECT6) {
-            return Vec::new();
+    /// An `epoll` that does not sleep does not look for signals under its mask; `ppoll` does.
+    fn take_signal_under_mask(&mut self, a: &Args) {
+        if matches!(self.nr, nr::EPOLL_PWAIT | nr::EPOLL_PWAIT2) && a[4] != 0 {
+            let mut zero = [0u64; 2];
+            let args = [0, 0, zero.as_mut_ptr() as u64, a[4], a[5], 0];
+            // SAFETY: no descriptors, a limit of our own and the mask that the kernel has just read.
+            unsafe { sys::guest(nr::PPOLL, &args, self.t.pending_word()) };
         }
-        let bytes = (args[0] as u32 as usize).min(1 << 20).div_ceil(64) * 8;
-        let given = args[1..4].iter().copied().filter(|at| *at != 0);
-        given
-            .map(|at| {
-                let mut set = alloc::vec![0; bytes];
-                let n = sys::read_guest(at, &mut set);
-                set.truncate(n);
-                (at, set)
-            })
-            .collect()
     }
+
+    /// `select` overwrites what it is given, so it gets copies.
+    fn attempt_select(&mut self, args: &Args, limit: Option<u64>, really: bool) -> Attempt {
+        let bytes = set_bytes(args);
+        if bytes > SET {
+            return Attempt::Unknown;
+        }
+        let mut sets = [[0u8; SET]; 3];
+        let mut a = *args;
+        for (i, set) in sets.iter_mut().enumerate().filter(|(i, _)| args[1 + i] != 0) {
+            if sys::read_guest(args[1 + i], &mut set[..bytes]) < bytes {
+                return Attempt::Result(-err::EFAULT);
+            }
+            a[1 + i] = set.as_mut_ptr() as u64;
+        }
+        let ns = limit.unwrap_or(0);
+        let part = if self.nr == nr::SELECT { (ns % 1_000_000_000).div_ceil(1000) } else { ns % 1_000_000_000 };
+        let mut time = [ns / 1_000_000_000, part];
+        a[4] = if limit.is_some() { time.as_mut_ptr() as u64 } else { 0 };
+        let answer = self.make_attempt(&a, really);
+        if matches!(answer, Attempt::Result(1..)) {
+            for (at, set) in args[1..4].iter().zip(&sets).filter(|(at, _)| **at != 0) {
+                if sys::write_guest(*at, &set[..bytes]) < bytes {
+                    return Attempt::Result(-err::EFAULT);
+                }
+            }
+        }
+        answer
+    }
+
 
     fn attempt_on_fd(&mut self, args: &Args) -> Attempt {
         let Some(Blocking::OnFd(arg)) = self.row.map(|r| r.blocking(args)) else { return Attempt::Unknown };
@@ -152,36 +251,63 @@ impl Call<'_> {
         flags & MSG_DONTWAIT != 0
     }
 
+    /// A signal that was sent to another thread of this process has to be there before anybody goes on: when the kernel
+    /// gets round to that does not follow from ticks, and time must not pass for a thread that is about to be interrupted.
+    fn let_signal_arrive(&mut self, args: &Args, result: i64) {
+        let (whom, signal, thread) = match self.nr {
+            nr::KILL | nr::RT_SIGQUEUEINFO => (args[0], args[1], false),
+            nr::TKILL => (args[0], args[1], true),
+            nr::TGKILL | nr::RT_TGSIGQUEUEINFO => (args[1], args[2], true),
+            _ => return,
+        };
+        let signal = signal as u32;
+        if result != 0 || !(1..=64).contains(&signal) || self.e.actions.get(signal).handler <= SIG_IGN {
+            return;
+        }
+        // SAFETY: asks for a number.
+        if !thread && whom != unsafe { sys::raw3(nr::GETPID, 0, 0, 0) } as u64 {
+            return;
+        }
+        let me = self.t.index;
+        let regions = self.e.thread_regions;
+        // SAFETY: regions below the count exist; only words that their own threads change are looked at.
+        let others = || (0..regions).filter(|n| *n != me).map(|n| unsafe { Thread::by_index(n) });
+        let there = |t: &Thread| is(t, Wait::Running) && interrupted(t);
+        let takes = |t: &Thread| {
+            !is(t, Wait::Gone) && t.mask & bit(signal) == 0 && (!thread || t.tid == whom as u32)
+        };
+        // One that has a signal in hand already takes this one later, in the kernel's order.
+        if others().any(|t| takes(t) && interrupted(t)) || !others().any(|t| takes(t)) {
+            return;
+        }
+        for _ in 0..NAPS {
+            if interrupted(self.t) || others().any(|t| takes(t) && there(t)) {
+                return;
+            }
+            nap(NAP_NS);
+        }
+    }
+
     /// Gives the others a turn. When nobody can do anything, time passes.
     pub(super) fn let_others_run(&mut self, deadline: Option<u64>, outside: bool) {
         let s = sched();
+        let now = self.e.clock.virtual_ns();
         self.t.deadline = deadline.unwrap_or(u64::MAX);
         self.t.outside = outside;
-        let idle = s.idle.fetch_add(1, Relaxed) + 1;
-        if idle > s.run_length() {
-            s.idle.store(0, Relaxed);
-            self.pass_time();
+        self.t.tried = now;
+        if let Some((next, outside)) = s.all_wait(self.t, now) {
+            self.pass_time(next, outside);
         }
         s.give_way(self.t, self.e.clock.now());
         self.t.deadline = 0;
     }
 
     /// Everybody waits: virtual time goes to the next deadline, real time passes if the world outside is waited for.
-    fn pass_time(&mut self) {
-        let (mut next, mut outside) = (u64::MAX, false);
-        sched().each_waiting(self.t, |t| {
-            if t.deadline != 0 {
-                next = next.min(t.deadline);
-                outside |= t.outside;
-            }
-        });
-        let now = self.e.clock.virtual_ns();
-        let mut step = next.saturating_sub(now);
-        if outside {
-            step = step.min(PAUSE_NS);
-            let pause = [0u64, PAUSE_NS];
-            // SAFETY: the kernel reads the time to sleep.
-            unsafe { sys::raw3(nr::NANOSLEEP, pause.as_ptr() as u64, 0, 0) };
+    fn pass_time(&mut self, next: u64, outside: bool) {
+        let mut step = next.saturating_sub(self.e.clock.virtual_ns());
+        if outside || has_children() {
+            step = step.min(sched().next_pause(self.e.clock.now()));
+            nap(step);
         } else if next == u64::MAX {
             return;
         }
@@ -194,7 +320,7 @@ impl Call<'_> {
         let Some(limit) = limit_ns else {
             return sched().sleep(self.t, None, tick);
         };
-        let deadline = self.e.clock.virtual_ns().saturating_add(limit);
+        let deadline = self.virtual_after(limit);
         self.t.futex_woken = false;
         self.t.futex_turns = true;
         let outcome = loop {
@@ -213,21 +339,59 @@ impl Call<'_> {
         outcome
     }
 
-    /// `nanosleep` and `clock_nanosleep` with a seed: virtual time, in turns.
-    pub(super) fn sleep_virtually(&mut self, duration: u64) -> Outcome {
-        if sched().single() {
-            let args = self.args;
-            let r = self.make(&args);
-            self.e.clock.skipped_ns += duration;
-            return r.into();
-        }
-        let deadline = self.e.clock.virtual_ns().saturating_add(duration);
-        while self.e.clock.virtual_ns() < deadline {
+    /// `nanosleep` and `clock_nanosleep` with a seed: virtual time, in turns. What is left of an interrupted sleep goes to
+    /// `rest`, if that is not null.
+    pub(super) fn sleep_virtually(&mut self, duration: u64, rest: u64) -> Outcome {
+        let deadline = self.virtual_after(duration);
+        loop {
+            let now = self.e.clock.virtual_ns();
+            if now >= deadline {
+                return Outcome::Value(0);
+            }
             if interrupted(self.t) {
+                let left = deadline - now;
+                if rest != 0
+                    && !(sys::write_u64(rest, left / 1_000_000_000) && sys::write_u64(rest + 8, left % 1_000_000_000))
+                {
+                    return Outcome::Value(-err::EFAULT);
+                }
                 return Outcome::Value(-err::EINTR);
             }
-            self.let_others_run(Some(deadline), false);
+            if !sched().single() {
+                self.let_others_run(Some(deadline), false);
+                continue;
+            }
+            // Other processes may expect that it takes its time.
+            let left = deadline - now;
+            let time = [left / 1_000_000_000, left % 1_000_000_000];
+            let begun = sys::monotonic_ns();
+            // SAFETY: the kernel reads the time to sleep; a signal ends the sleep or keeps it from beginning.
+            unsafe { sys::guest(nr::NANOSLEEP, &[time.as_ptr() as u64, 0, 0, 0, 0, 0], self.t.pending_word()) };
+            self.time_passed(now, begun, Some(left));
         }
-        Outcome::Value(0)
     }
+}
+
+/// Bytes of each descriptor set that `select` uses.
+fn set_bytes(args: &Args) -> usize {
+    (args[0] as i32).max(0).unsigned_abs().div_ceil(64) as usize * 8
+}
+
+/// Does the thread wait this way? It may be changing that.
+fn is(t: &Thread, how: Wait) -> bool {
+    // SAFETY: a word of a live record.
+    unsafe { core::ptr::read_volatile(&raw const t.wait) == how }
+}
+
+/// Is there a child process, whose doings somebody may expect when a sleep is over?
+fn has_children() -> bool {
+    const LOOK_ONLY: u64 = 0x100_0000 | 4 | 1;
+    // SAFETY: asks without taking anything: any child that has ended, without waiting, to be asked again.
+    unsafe { sys::raw(nr::WAITID, [0, 0, 0, LOOK_ONLY, 0, 0]) != -err::ECHILD }
+}
+
+fn nap(ns: u64) {
+    let time = [ns / 1_000_000_000, ns % 1_000_000_000];
+    // SAFETY: the kernel reads the time to sleep.
+    unsafe { sys::raw3(nr::NANOSLEEP, time.as_ptr() as u64, 0, 0) };
 }

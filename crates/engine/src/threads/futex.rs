@@ -44,11 +44,7 @@ impl Call<'_> {
         if self.e.memory.is_shared(addr) {
             // The other side may be another process.
             return match command {
-                WAIT | WAIT_BITSET | LOCK_PI | LOCK_PI2 => {
-                    let args = self.args;
-                    let r = self.outside_baton(&args);
-                    self.finish(r, &args)
-                }
+                WAIT | WAIT_BITSET | LOCK_PI | LOCK_PI2 => self.wait_for_process(command),
                 _ => {
                     let args = self.args;
                     self.make(&args).into()
@@ -93,6 +89,32 @@ impl Call<'_> {
             return Outcome::Value(-err::EFAULT);
         }
         Outcome::Value(f(self) as i64)
+    }
+
+    /// Waits for a word that another process may change, in the kernel; which does not know the virtual clock.
+    fn wait_for_process(&mut self, command: u64) -> Outcome {
+        let [addr, op, value, at, ..] = self.args;
+        let mut args = self.args;
+        let mut until = [0u64; 2];
+        if !self.e.seeded() || at == 0 {
+            return self.wait_outside(&args, None);
+        }
+        let waits = matches!(command, WAIT | WAIT_BITSET);
+        if waits && sys::read_u32(addr).is_some_and(|v| v != value as u32) {
+            // No time passes.
+            return Outcome::Value(-err::EAGAIN);
+        }
+        let realtime = command == LOCK_PI || op & CLOCK_REALTIME != 0;
+        let limit = match self.timeout(at, command == WAIT, realtime) {
+            Ok(l) => l.unwrap_or(0),
+            Err(e) => return Outcome::Value(-e),
+        };
+        let now = if command == WAIT { 0 } else { sys::clock_ns(!realtime as u64) };
+        let end = now.saturating_add(limit);
+        until[0] = end / 1_000_000_000;
+        until[1] = end % 1_000_000_000;
+        args[3] = until.as_ptr() as u64;
+        self.wait_outside(&args, Some(limit))
     }
 
     fn futex_wait(

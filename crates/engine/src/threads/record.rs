@@ -90,6 +90,8 @@ pub struct Thread {
     pub stepping: bool,
     /// Deadline of a timed wait in (virtual or real) nanoseconds; 0 = none.
     pub deadline: u64,
+    /// Virtual time at which a waiting thread last tried in vain.
+    pub tried: u64,
     pub fs: u64,
     /// An instruction whose probe has been counted down, or has been dealt with, but which has not been executed since.
     pub probed: Option<u64>,

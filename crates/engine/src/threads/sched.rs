@@ -26,6 +26,11 @@ const QUEUED: u32 = 2;
 /// How long a thread waits for a turn that ticks will end, before it looks whether they still do.
 const LONG_NS: u64 = 1_000_000_000;
 
+/// Real time that passes while everybody waits for the world outside: at first, doubled after so many, so many times.
+const PAUSE_NS: u64 = 200_000;
+const PAUSES: u32 = 8;
+const LONGEST: u32 = 4;
+
 const FUTEX_WAIT: u64 = 0x80;
 const FUTEX_WAKE: u64 = 0x81;
 
@@ -48,8 +53,9 @@ pub struct Sched {
     pub switches: AtomicU64,
     /// State of the choice of who runs next; 0 without a seed: first come, first served.
     pub rng: AtomicU64,
-    /// Attempts since anybody last got anything done (with a seed).
-    pub idle: AtomicU32,
+    /// With a seed: the tick at which everybody waited for the world outside, and how often time has passed since.
+    quiet: AtomicU64,
+    pauses: AtomicU32,
 }
 
 /// Why a wait ended.
@@ -159,11 +165,35 @@ impl Sched {
         self.run_head.load(Relaxed) != 0
     }
 
-    /// Threads in the run queue.
-    pub fn run_length(&self) -> u32 {
+    /// With a seed: if `t` and everybody in the run queue has tried in vain at virtual time `now`, the next deadline among
+    /// them, and whether anybody waits for the world outside.
+    pub fn all_wait(&self, t: &Thread, now: u64) -> Option<(u64, bool)> {
         let _l = lock();
-        let mut n = 0;
+        let (mut next, mut outside, mut seen) = (t.deadline, t.outside, 1);
         let mut at = self.run_head.load(Relaxed);
+        while let Some(t) = thread(at) {
+            if t.deadline == 0 || t.tried != now || t.has(pending::SIGNAL) {
+                return None;
+            }
+            next = next.min(t.deadline);
+            outside |= t.outside;
+            seen += 1;
+            at = t.next;
+        }
+        Some((next, outside || seen + self.sleepers() < self.alive.load(Relaxed)))
+    }
+
+    /// Do all threads but `t`, which has the baton, sleep on futexes?
+    pub fn alone(&self, t: &Thread) -> bool {
+        debug_assert!(self.holds(t));
+        let _l = lock();
+        !self.others_wait() && 1 + self.sleepers() == self.alive.load(Relaxed)
+    }
+
+    /// Threads in the futex queue. The lock is held.
+    fn sleepers(&self) -> u32 {
+        let mut n = 0;
+        let mut at = self.futex_head.load(Relaxed);
         while let Some(t) = thread(at) {
             at = t.next;
             n += 1;
@@ -171,15 +201,13 @@ impl Sched {
         n
     }
 
-    /// Visits `t` and every thread in the run queue.
-    pub fn each_waiting(&self, t: &Thread, mut f: impl FnMut(&Thread)) {
-        f(t);
-        let _l = lock();
-        let mut at = self.run_head.load(Relaxed);
-        while let Some(t) = thread(at) {
-            f(t);
-            at = t.next;
+    /// How long to wait for the world outside before everybody tries again; the longer it was in vain, the longer.
+    pub fn next_pause(&self, tick: u64) -> u64 {
+        if self.quiet.swap(tick, Relaxed) != tick {
+            self.pauses.store(0, Relaxed);
         }
+        let before = self.pauses.fetch_add(1, Relaxed);
+        PAUSE_NS << (before / PAUSES).min(LONGEST)
     }
 
     pub fn single(&self) -> bool {
@@ -412,7 +440,7 @@ impl Sched {
                     Wake::Stop => break,
                     Wake::Wake => {
                         t.futex_woken = true;
-                        self.idle.store(0, Relaxed);
+                        t.tried = u64::MAX;
                         woken += 1;
                     }
                 }

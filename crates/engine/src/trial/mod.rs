@@ -1,10 +1,220 @@
-//! Trials: stub.
-use crate::gate::Gate;
-use crate::state::Engine;
-use crate::threads::Thread;
-use model::serve::{Alteration, Answer, TrialLimits};
+//! Trials: the guest leaves the recorded course and goes on by itself, in a world made from the recording.
+//!
+//! ```text
+//! Alter ─▶ Trial ─▶ run … every call comes to [`calls`]:
+//!            memory, signals, threads   as they are, around the kernel ([`threads`])
+//!            the log's next call fits   its recorded answer ([`follow`])
+//!            files, streams, time       the world: kept files, recorded and kept input, writes into memory ([`world`])
+//!            anything else              the trial is lost, and says what was asked for
+//! ```
+//! Nothing outside changes: files are opened for reading only, what is written goes into files in memory or to the host,
+//! nothing is sent, nobody is signalled, no program is started. The trial has a budget of ticks and memory.
+//!
+//! May miss: what the guest wrote into files before the trial began is not in its world; descriptors that another
+//! recorded process fed have only the bytes that were read from them.
 
-pub fn alter(_e: &mut Engine, _g: &mut Gate, _a: Alteration) -> Answer {
+pub mod calls;
+pub mod follow;
+pub mod threads;
+pub mod world;
+
+use crate::gate::Gate;
+use crate::replay::serve::send;
+use crate::state::Engine;
+use crate::sys::{self, nr};
+use crate::threads::Thread;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use model::serve::{Alteration, Answer, Moment, TrialEnd, TrialLimits};
+
+/// Ticks that a thread runs before another one may.
+const TURN: u64 = 20_000;
+
+/// A trial under way.
+pub struct Trial {
+    limits: TrialLimits,
+    begun: u64,
+    pub world: world::World,
+    pub follow: follow::Follow,
+    pub threads: threads::Threads,
+    /// Nanoseconds that have passed in waits.
+    pub waited: u64,
+    /// Bytes that the next read delivers instead of its own.
+    input: Option<(u64, Vec<u8>)>,
+    written: u64,
+    /// Memory that the guest has mapped since.
+    pub mapped: u64,
+}
+
+/// What was altered before the trial began.
+#[derive(Default)]
+pub struct Prepared {
+    input: Option<(u64, Vec<u8>)>,
+}
+
+/// Alters the guest's course at this moment.
+pub fn alter(e: &mut Engine, g: &mut Gate, alteration: Alteration) -> Answer {
+    match alteration {
+        Alteration::Null => {}
+        Alteration::Flip => match e.other_way(g) {
+            Some(to) => g.pc = to,
+            None => return Answer::Refused("there is no conditional branch here".into()),
+        },
+        Alteration::Skip(to) => g.pc = to,
+        Alteration::SetRegister(n @ 0..16, value) => g.gpr[n as usize] = value,
+        Alteration::SetRegister(_, value) => g.rflags = value & 0xcd5 | g.rflags & !0xcd5,
+        Alteration::SetMemory(at, bytes) => {
+            if sys::write_guest(at.0, &bytes) < bytes.len() {
+                return Answer::Refused(alloc::format!("memory at {at} cannot be written"));
+            }
+        }
+        Alteration::Input { offset, bytes } => e.prepared.input = Some((offset, bytes)),
+    }
     Answer::Done
 }
-pub fn begin(_e: &mut Engine, _t: &mut Thread, _l: TrialLimits) {}
+
+/// From here on the guest goes on by itself.
+pub fn begin(e: &mut Engine, t: &mut Thread, limits: TrialLimits) {
+    let input = e.prepared.input.take();
+    let trial = Trial {
+        limits,
+        begun: e.clock.now(),
+        world: world::World::default(),
+        follow: follow::Follow::default(),
+        threads: threads::Threads::default(),
+        waited: 0,
+        input,
+        written: 0,
+        mapped: 0,
+    };
+    send(e, &Answer::Done);
+    e.trial = Some(Box::new(trial));
+    follow::begin(e, t);
+    world::begin(e);
+    threads::begin(e);
+    e.place_no_sites();
+    e.clock.allow(TURN);
+}
+
+/// The trial of `e`, which must be one.
+pub fn trial(e: &mut Engine) -> &mut Trial {
+    match &mut e.trial {
+        Some(t) => t,
+        None => crate::report::fatal("asked for a trial where none is under way".into(), 0),
+    }
+}
+
+impl Engine {
+    /// Sites of the replay are gone.
+    fn place_no_sites(&mut self) {
+        for at in self.probes.set_stops(&[]) {
+            self.drop_blocks_over(at);
+        }
+    }
+}
+
+/// A turn is over: is the budget, and does another thread want to run?
+pub fn turn_over(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
+    let now = e.clock.now();
+    let tr = trial(e);
+    if now - tr.begun > tr.limits.ticks {
+        ended(e, TrialEnd::RanAway);
+    }
+    if e.control.host_is_gone() {
+        sys::exit_group(0);
+    }
+    e.clock.allow(TURN);
+    threads::give_way(e, t, g);
+}
+
+/// The guest wrote to a standard stream.
+pub fn output(e: &mut Engine, stream: u8, bytes: &[u8]) {
+    const PIECE: usize = 32 << 10;
+    let tr = trial(e);
+    let room = tr.limits.output.saturating_sub(tr.written) as usize;
+    tr.written += bytes.len() as u64;
+    for piece in bytes[..bytes.len().min(room)].chunks(PIECE) {
+        send(e, &Answer::Output { stream, bytes: piece.to_vec() });
+    }
+}
+
+/// The trial is over; so is this process.
+pub fn ended(e: &mut Engine, end: TrialEnd) -> ! {
+    let ticks = e.clock.now() - trial(e).begun;
+    if trial(e).world.is_child {
+        // Its parent in the trial waits for it.
+        match end {
+            TrialEnd::Exited(status) => sys::exit_group(status as u64),
+            TrialEnd::Signaled { signal, .. } => end_by_signal(signal),
+            _ => {}
+        }
+    }
+    send(e, &Answer::Ended { end, ticks });
+    sys::exit_group(0)
+}
+
+/// A child of the trial's own dies as its guest did, for the one that waits for it.
+fn end_by_signal(signal: u32) -> ! {
+    // SAFETY: puts the default action back, unblocks everything, and sends the signal to this process.
+    unsafe {
+        let default = crate::signals::Action::default();
+        sys::raw(nr::RT_SIGACTION, [signal as u64, &raw const default as u64, 0, 8, 0, 0]);
+        let none = 0u64;
+        sys::raw(nr::RT_SIGPROCMASK, [2, &raw const none as u64, 0, 8, 0, 0]);
+        let pid = sys::raw3(nr::GETPID, 0, 0, 0) as u64;
+        sys::raw3(nr::KILL, pid, signal as u64, 0);
+    }
+    sys::exit_group(128 + signal as u64)
+}
+
+/// The guest died of a signal.
+pub fn died(e: &mut Engine, g: &Gate, signal: u32, addr: u64) -> ! {
+    let moment = Moment { tick: e.clock.now(), pc: g.pc };
+    ended(e, TrialEnd::Signaled { signal, moment, addr })
+}
+
+/// The world has no answer.
+pub fn lost(e: &mut Engine, what: String) -> ! {
+    ended(e, TrialEnd::Lost(what))
+}
+
+/// Answers of the machine: as recorded while the log fits, else what can be known.
+pub fn special(e: &mut Engine, g: &Gate, s: crate::translate::Special) -> [u64; 4] {
+    use crate::translate::Special;
+    if let Some(values) = follow::special(e, g) {
+        return values;
+    }
+    match s {
+        Special::Cpuid => {
+            let (leaf, sub) = (g.gpr[0] as u32, g.gpr[1] as u32);
+            let r = core::arch::x86_64::__cpuid_count(leaf, sub);
+            crate::cpu::cpuid::mask(e.config.cpu, leaf, sub, [r.eax, r.ebx, r.ecx, r.edx]).map(u64::from)
+        }
+        Special::Random => [e.clock.random(), 0, 0, 0],
+        _ => [now_ns(e), 0, 0, 0],
+    }
+}
+
+/// Nanoseconds since the guest started, as far as the trial knows: a tick is one, waits count in full.
+pub fn now_ns(e: &mut Engine) -> u64 {
+    e.clock.now() + trial(e).waited
+}
+
+/// May the guest have `more` bytes of memory?
+pub fn allows_memory(e: &mut Engine, more: u64) -> bool {
+    let tr = trial(e);
+    if tr.mapped + more > tr.limits.memory {
+        return false;
+    }
+    tr.mapped += more;
+    true
+}
+
+/// Changes what a read has delivered, if that was altered.
+pub fn alter_input(e: &mut Engine, at: u64, len: u64) {
+    if let Some((offset, bytes)) = trial(e).input.take() {
+        let n = bytes.len().min(len.saturating_sub(offset) as usize);
+        sys::write_guest(at + offset, &bytes[..n]);
+    }
+}
