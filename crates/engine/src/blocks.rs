@@ -83,10 +83,19 @@ impl Engine {
             virtual_time: self.virtual_time(),
         };
         let probes = &self.probes;
-        let memory = &self.memory;
         let restless = self.pages.is_restless(pc);
         let request = Request { max_instructions: if restless { 1 } else { max }, ..request };
         translate::decode_block(&request, code, &mut self.emitter.isa, &mut |a| probes.at(a), &mut self.decoded);
+        if let Some(branch) = self.decoded.insns.last()
+            && branch.is_jcc_short_or_near()
+            && let branch = branch.ip()
+            && self.notes_predicate(branch)
+        {
+            // Once more, with the branch as a block of its own.
+            return self.translate_block(pc, indirect, max, protect);
+        }
+        let probes = &self.probes;
+        let memory = &self.memory;
         if crate::record::on() {
             note_features(&mut self.features, &self.decoded, code);
         }

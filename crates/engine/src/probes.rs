@@ -8,6 +8,7 @@ use crate::gate::{Gate, TABLE_ENTRIES, TABLE_OFFSET};
 use crate::state::Engine;
 use crate::sys;
 use crate::threads::Thread;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use iced_x86::{ConditionCode, Decoder, DecoderOptions};
 use model::layout::GATE;
@@ -17,7 +18,7 @@ use trace::format::Special;
 /// Counters lie behind the lookup table.
 const COUNTERS: u64 = TABLE_OFFSET + TABLE_ENTRIES as u64 * 8;
 /// Bytes for them.
-pub const COUNTER_BYTES: u64 = 64 << 10;
+pub const COUNTER_BYTES: u64 = 512 << 10;
 
 /// All probes of one address.
 struct SiteState {
@@ -28,12 +29,22 @@ struct SiteState {
     probes: Vec<u32>,
     /// A replay wants to be asked at every execution.
     stop: bool,
+    /// A conditional branch whose executions are noted.
+    predicate: bool,
+}
+
+impl SiteState {
+    fn new(counter: u32) -> SiteState {
+        SiteState { counter, executed: 0, armed: 0, probes: Vec::new(), stop: false, predicate: false }
+    }
 }
 
 #[derive(Default)]
 pub struct Probes {
     all: Vec<Probe>,
     sites: AddressMap<SiteState>,
+    /// Their addresses in order.
+    ordered: BTreeSet<u64>,
     /// Counters of sites that are gone.
     free: Vec<u32>,
 }
@@ -54,8 +65,9 @@ impl Probes {
         for (n, p) in probes.iter().enumerate() {
             let at = resolve(p.site, bias);
             let counter = self.sites.len() as u32;
-            let site = self.sites.entry(at).or_insert(SiteState { counter, executed: 0, armed: 0, probes: Vec::new(), stop: false });
+            let site = self.sites.entry(at).or_insert(SiteState::new(counter));
             site.probes.push(n as u32);
+            self.ordered.insert(at);
         }
         let addresses: Vec<u64> = self.sites.keys().copied().collect();
         for at in addresses {
@@ -68,7 +80,7 @@ impl Probes {
         let mut changed = Vec::new();
         for (at, site) in self.sites.iter_mut() {
             let wanted = stops.contains(at);
-            if site.stop && !wanted && site.probes.is_empty() {
+            if site.stop && !wanted && site.probes.is_empty() && !site.predicate {
                 changed.push(*at);
             }
             site.stop = wanted;
@@ -79,8 +91,9 @@ impl Probes {
         for at in stops {
             if !self.sites.contains_key(at) {
                 let counter = self.free_counter();
-                let site = SiteState { counter, executed: 0, armed: 0, probes: Vec::new(), stop: true };
+                let site = SiteState { stop: true, ..SiteState::new(counter) };
                 self.sites.insert(*at, site);
+                self.ordered.insert(*at);
                 changed.push(*at);
             }
             self.rearm(*at);
@@ -88,7 +101,39 @@ impl Probes {
         changed
     }
 
+    /// Notes executions of the conditional branch at `pc` from now on; `false` if that is done already, or cannot be.
+    pub fn note_predicate(&mut self, pc: u64) -> bool {
+        if self.sites.len() as u64 * 8 >= COUNTER_BYTES - 64 {
+            return false;
+        }
+        let counter = self.free_counter();
+        let site = self.sites.entry(pc).or_insert_with(|| SiteState::new(counter));
+        if core::mem::replace(&mut site.predicate, true) {
+            return false;
+        }
+        self.ordered.insert(pc);
+        self.rearm(pc);
+        true
+    }
+
+    /// The number of this execution of a conditional branch that is noted.
+    pub fn predicate_hit(&mut self, pc: u64) -> Option<u64> {
+        let site = self.sites.get_mut(&pc).filter(|s| s.predicate)?;
+        site.executed += 1;
+        let n = site.executed;
+        self.rearm(pc);
+        Some(n)
+    }
+
+    /// No executions are noted any more; answers where they were.
+    pub fn forget_predicates(&mut self) -> Vec<u64> {
+        let gone: Vec<u64> = self.sites.iter().filter(|(_, s)| s.predicate && !s.stop).map(|(at, _)| *at).collect();
+        gone.iter().for_each(|at| self.remove(*at));
+        gone
+    }
+
     fn remove(&mut self, at: u64) {
+        self.ordered.remove(&at);
         if let Some(site) = self.sites.remove(&at) {
             self.free.push(site.counter);
         }
@@ -109,7 +154,7 @@ impl Probes {
 
     /// Bytes from `at` to the next probed address, at most `max`.
     pub fn distance(&self, at: u64, max: usize) -> usize {
-        let ahead = self.sites.keys().filter_map(|site| site.checked_sub(at)).min().unwrap_or(u64::MAX);
+        let ahead = self.ordered.range(at..).next().map_or(u64::MAX, |site| site - at);
         ahead.min(max as u64) as usize
     }
 
@@ -139,7 +184,7 @@ impl Probes {
             })
             .min()
             .unwrap_or(u64::MAX >> 1);
-        let next = if s.stop { 1 } else { next };
+        let next = if s.stop || s.predicate { 1 } else { next };
         if let Some(s) = self.sites.get_mut(&pc) {
             s.armed = next;
         }
@@ -201,6 +246,13 @@ impl Engine {
             }
         }
         next
+    }
+
+    /// Will the conditional branch at the pc be taken?
+    pub fn is_taken(&self, g: &Gate) -> bool {
+        let code = self.memory.code(g.pc).unwrap_or_default();
+        let i = Decoder::with_ip(64, code, g.pc, DecoderOptions::NONE).decode();
+        i.is_jcc_short_or_near() && condition(i.condition_code(), g.rflags)
     }
 
     /// Where the conditional branch at the pc would not go.

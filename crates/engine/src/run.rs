@@ -115,6 +115,9 @@ fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
         ExitKind::Special(s, len) => specials::execute(e, t, g, s, len),
         ExitKind::Probe => {
             e.trace_thread(t);
+            if e.replaying() && replay::predicates::note(e, g) {
+                return Via::Probed;
+            }
             let stops = e.replaying() && e.probes.stops_at(g.pc);
             if e.probe_hit(t, g) == Next::Execute && e.cache.find(g.pc).is_some() && !stops {
                 return Via::Probed;

@@ -98,8 +98,11 @@ fn machine_answer(e: &mut Engine, g: &Gate, s: Special) -> [u64; 4] {
             unsafe { sys::raw3(sys::nr::GETRANDOM, &raw mut word as u64, 8, 0) };
             [word, 0, 0, 0]
         }
-        // A virtual GHz clock: ticks are nanoseconds.
-        _ if e.seeded() => [e.clock.virtual_ns() + 1_000_000_000, 0, 0, 0],
+        // A virtual GHz clock: ticks are nanoseconds. It never shows the same twice, even between two ticks.
+        _ if e.seeded() => {
+            e.clock.skipped_ns += 1;
+            [e.clock.virtual_ns() + 1_000_000_000, 0, 0, 0]
+        }
         // SAFETY: reads a counter.
         _ => [unsafe { core::arch::x86_64::_rdtsc() }, 0, 0, 0],
     };

@@ -41,6 +41,10 @@ pub enum Request {
     Mode(Mode),
     /// A copy of the process, which listens on the socket that comes with the request.
     Fork,
+    /// Executions of conditional branches in these ranges are noted from now on, the last `keep` of them.
+    Predicates { ranges: Vec<(u64, u64)>, keep: u32 },
+    /// Those noted, from this one on.
+    PredicateList { from: u32 },
     /// What the guest is to do other than recorded, here.
     Alter(Alteration),
     /// The guest goes on by itself, in a world made from the recording.
@@ -49,6 +53,15 @@ pub enum Request {
     /// something from outside, which ends it.
     Leave { thread: u32 },
     Quit,
+}
+
+/// One execution of a conditional branch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Predicate {
+    pub moment: Moment,
+    /// Counted from 1 since noting began.
+    pub instance: u64,
+    pub taken: bool,
 }
 
 /// When to stop at the latest.
@@ -193,6 +206,7 @@ pub enum Answer {
     /// A trial wrote to a standard stream.
     Output { stream: u8, bytes: Vec<u8> },
     Ended { end: TrialEnd, ticks: u64 },
+    Predicates { list: Vec<Predicate>, total: u64 },
     Refused(String),
 }
 
@@ -362,6 +376,19 @@ impl Request {
                 w.u64(l.output);
             }
             Request::Quit => w.u8(15),
+            Request::Predicates { ranges, keep } => {
+                w.u8(40);
+                w.u32(ranges.len() as u32);
+                for (start, end) in ranges {
+                    w.u64(*start);
+                    w.u64(*end);
+                }
+                w.u32(*keep);
+            }
+            Request::PredicateList { from } => {
+                w.u8(41);
+                w.u32(*from);
+            }
             Request::Leave { thread } => {
                 w.u8(16);
                 w.u32(*thread);
@@ -397,6 +424,8 @@ impl Request {
             13 => Request::Alter(r.alteration()?),
             14 => Request::Trial(TrialLimits { ticks: r.u64()?, memory: r.u64()?, output: r.u64()? }),
             15 => Request::Quit,
+            40 => Request::Predicates { ranges: r.list(|r| Some((r.u64()?, r.u64()?)))?, keep: r.u32()? },
+            41 => Request::PredicateList { from: r.u32()? },
             16 => Request::Leave { thread: r.u32()? },
             _ => return None,
         })
@@ -469,6 +498,16 @@ impl Answer {
                 w.u8(9);
                 w.str(why);
             }
+            Answer::Predicates { list, total } => {
+                w.u8(10);
+                w.u32(list.len() as u32);
+                for p in list {
+                    w.moment(p.moment);
+                    w.u64(p.instance);
+                    w.u8(p.taken as u8);
+                }
+                w.u64(*total);
+            }
         }
         w.0
     }
@@ -509,6 +548,10 @@ impl Answer {
             7 => Answer::Output { stream: r.u8()?, bytes: r.bytes()?.to_vec() },
             8 => Answer::Ended { end: r.trial_end()?, ticks: r.u64()? },
             9 => Answer::Refused(r.str()?),
+            10 => Answer::Predicates {
+                list: r.list(|r| Some(Predicate { moment: r.moment()?, instance: r.u64()?, taken: r.u8()? != 0 }))?,
+                total: r.u64()?,
+            },
             _ => return None,
         })
     }

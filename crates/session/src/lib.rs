@@ -14,6 +14,7 @@
 //!
 //! What it may miss: processes of the tree that outlive both the first process and the host go on without a listener.
 
+mod checkpoints;
 mod engine_program;
 mod error;
 mod hub;
@@ -27,6 +28,8 @@ mod signals;
 mod spawn;
 mod stream;
 mod timeline;
+mod travel;
+mod trial;
 
 pub use engine_program::EngineProgram;
 pub use error::{Error, ErrorKind};
@@ -36,5 +39,6 @@ pub use record::Recorder;
 pub use replay::{Outputs, ReplayOptions, Replayer};
 pub use run::{Gathering, Image, Outcome, Run, TraceTotals};
 pub use running::{Ended, Event, Handle, Running};
-pub use timeline::{Session, Stopped, alter, is_forked, read_from, registers_of};
+pub use trial::{Budget, Candidate, TrialOutcome, run_altered};
+pub use timeline::{Session, Stopped, alter, is_forked, read_from, registers_of, threads_of};
 pub use signals::{SignalState, signal_by_number, signal_name};

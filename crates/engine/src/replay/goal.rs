@@ -25,6 +25,8 @@ pub struct Goal {
     partial: Option<(u64, u64, u64)>,
     /// Sites of the host.
     pub breakpoints: alloc::vec::Vec<u64>,
+    /// Before this tick nothing happens but what the guest does itself.
+    pub due: u64,
 }
 
 impl Goal {
@@ -82,7 +84,7 @@ pub fn aim(e: &mut Engine, at: Option<Position>) {
     let (mut budget, mut sites) = (super::serve::patience(e), [None; 2]);
     let partial = replay(e).goal.partial.map(|(_, _, end)| end);
     // A guest that goes on past the tick of what comes next has gone astray; without a look it might never stop.
-    if let Some(tick) = replay(e).next_tick() {
+    if let Some(tick) = replay(e).next_tick().filter(|_| !replay(e).serve.has_left()) {
         if now > tick {
             let text = alloc::format!("the guest went on past tick {tick}, where something happened");
             super::differs(e, &text);
@@ -101,14 +103,16 @@ pub fn aim(e: &mut Engine, at: Option<Position>) {
             _ => {}
         }
     }
+    let grain = super::serve::grain(e).unwrap_or(budget);
     let r = replay(e);
     r.goal.set = true;
     r.goal.reached_site = false;
+    r.goal.due = now.saturating_add(budget);
     if r.goal.sites != sites {
         r.goal.sites = sites;
         e.place_sites();
     }
-    e.clock.allow(budget);
+    e.clock.allow(budget.min(grain));
 }
 
 impl Engine {

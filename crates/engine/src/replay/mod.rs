@@ -15,6 +15,7 @@ pub mod calls;
 pub mod descriptors;
 pub mod goal;
 pub mod memory;
+pub mod predicates;
 pub mod questions;
 pub mod serve;
 pub mod source;
@@ -61,6 +62,7 @@ pub struct Replay {
     pub in_call: Option<calls::InCall>,
     pub goal: Goal,
     pub serve: serve::Serve,
+    pub predicates: predicates::Predicates,
     /// Files that the guest has mapped shared.
     shared: Vec<memory::SharedFile>,
     /// Copies of this process that replay children.
@@ -196,6 +198,7 @@ pub fn begin(e: &mut Engine, t: &mut Thread, source: Source) {
         in_call: None,
         goal: Goal::default(),
         serve: serve::Serve::default(),
+        predicates: predicates::Predicates::default(),
         shared: Vec::new(),
         copies: 0,
         differs: false,
@@ -274,9 +277,15 @@ pub fn steer(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
         if e.replay.as_ref().is_some_and(|r| r.goal.is_set() && g.budget != 0 && !r.goal.reached_site) {
             return;
         }
+        if serve::glance(e, g) {
+            return;
+        }
         if !serve::stops(e, t, g) {
             // The host moved the guest.
             continue;
+        }
+        if e.trial.is_some() {
+            return;
         }
         disturb(e, g);
         let due = due(e, t);
@@ -306,7 +315,7 @@ pub fn steer(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
 
 /// What the next record says is to happen to the running thread at a position of its own.
 fn due(e: &mut Engine, t: &Thread) -> Option<(Kind, Position)> {
-    if t.has(pending::SIGNAL) {
+    if t.has(pending::SIGNAL) || replay(e).serve.has_left() {
         return None;
     }
     let raw = replay(e).next().ok()?;
@@ -319,6 +328,9 @@ fn due(e: &mut Engine, t: &Thread) -> Option<(Kind, Position)> {
 
 /// A signal is being delivered: what it is comes from the log.
 pub fn signal_taken(e: &mut Engine, t: &mut Thread) {
+    if replay(e).serve.has_left() {
+        return serve::at_fault(e, t.info[0] as u32);
+    }
     let Ok(raw) = replay(e).next() else { return log_ends(e) };
     let signal = if raw.kind == Kind::Signal { SignalRecord::decode(raw.payload) } else { None };
     // SAFETY: the baton is held.

@@ -52,12 +52,24 @@ pub fn answer(e: &mut Engine, t: &mut Thread, g: &mut Gate, request: Request, fd
             e.switch_mode(mode);
             Answer::Done
         }
+        Request::Predicates { ranges, keep } => {
+            super::predicates::watch(e, ranges, keep as usize);
+            Answer::Done
+        }
+        Request::PredicateList { from } => {
+            let (list, total) = super::predicates::list(e, from as usize);
+            Answer::Predicates { list, total }
+        }
         Request::Fork => match fd {
             Some(fd) => return fork(e, fd),
             None => Answer::Refused("a copy needs a socket".into()),
         },
         Request::Alter(a) => crate::trial::alter(e, g, a),
         Request::Trial(limits) => return crate::trial::begin(e, t, limits),
+        Request::Leave { thread } => match leave(e, t, g, thread) {
+            true => Answer::Done,
+            false => no_thread(thread),
+        },
         Request::Quit => sys::exit_group(0),
         Request::Run(_) | Request::Step => Answer::Refused("the guest cannot go on here".into()),
     };
@@ -73,8 +85,9 @@ fn threads(e: &mut Engine, t: &Thread) -> Vec<ThreadInfo> {
     let running = replay(e).in_call.map(|c| c.nr as u32);
     let mut all = Vec::new();
     for (n, (number, tid)) in list.into_iter().enumerate() {
-        let parked = replay(e).threads.get(number).and_then(|c| c.in_call.map(|c| c.nr as u32));
-        all.push(ThreadInfo { number, tid, in_call: if n == 0 { running } else { parked } });
+        let parked = replay(e).threads.get(number);
+        let (in_call, left) = parked.map_or((None, None), |c| (c.in_call.map(|c| c.nr as u32), c.left));
+        all.push(ThreadInfo { number, tid, in_call: if n == 0 { running } else { in_call }, left });
     }
     all
 }
@@ -135,6 +148,22 @@ fn set_registers(e: &mut Engine, t: &mut Thread, g: &mut Gate, thread: u32, stat
     if given >= 576 {
         c.area = area;
     }
+    true
+}
+
+/// The log counts no longer, and the guest goes on with this thread.
+fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate, thread: u32) -> bool {
+    let layout = e.loaded.xstate;
+    let r = replay(e);
+    if thread != t.serial {
+        if !r.threads.contains(thread) {
+            return false;
+        }
+        let in_call = r.in_call.take();
+        r.threads.park(layout, t, g, in_call);
+        r.threads.resume(layout, thread, t, g);
+    }
+    serve::leave(e);
     true
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Requests are taken between two instructions of the guest, in [`stops`]. While the guest runs it comes by at least
 //! every few million ticks, so that a packet of the host stops it; with watched bytes it comes by every few ticks and
-//! compares them, so a change that is undone within that many ticks is not seen.
+//! compares them, so a change that is undone within that many ticks is not seen. Where every instruction counts, sites
+//! are set wherever the present one can lead.
 
 use super::goal::FOREVER;
 use super::{questions, replay};
@@ -20,6 +21,10 @@ use model::wire::{MAX_PACKET, Replayed, Report};
 const SLICE: u64 = 4_000_000;
 /// Ticks between two looks at watched bytes.
 const GRAIN: u64 = 32;
+/// A guest that comes by more often than it uses up ticks looks at the socket at every so many visits.
+const VISITS: u32 = 256;
+/// So many steps are told: they must fit into a packet.
+const MOST_STEPS: usize = 1000;
 
 /// What the host has asked for.
 #[derive(Default)]
@@ -36,6 +41,22 @@ pub struct Serve {
     watches: Vec<(u64, u32)>,
     seen: u64,
     seen_at: Moment,
+    /// The tick of the last look at the socket, and visits since.
+    polled: u64,
+    visits: u32,
+    /// The log counts no longer.
+    left: bool,
+}
+
+impl Serve {
+    /// Does the guest go its own way?
+    pub fn has_left(&self) -> bool {
+        self.left
+    }
+
+    fn watching(&self) -> bool {
+        self.on && !self.until.blind && !self.watches.is_empty()
+    }
 }
 
 /// From now on the host is asked before the guest does anything.
@@ -62,29 +83,90 @@ pub fn stops(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> bool {
     let mut moved = false;
     loop {
         if replay(e).serve.running {
-            let Some(why) = reason(e, g) else { break };
-            answer_stop(e, t, g, why);
+            match reason(e, t, g) {
+                Some(why) => answer_stop(e, t, g, why),
+                None => break,
+            }
         }
         moved = true;
         wait_for_run(e, t, g);
+        if e.trial.is_some() {
+            // The host has nothing more to ask.
+            return true;
+        }
     }
     replay(e).goal.reached_site = false;
+    if replay(e).serve.until.single && !moved {
+        note_step(e, t, g);
+    }
     !moved
 }
 
-/// Why the guest is to stop here, if it is.
-fn reason(e: &mut Engine, g: &Gate) -> Option<Why> {
+/// Nothing but watched bytes is due: they are looked at without further ado, and the guest goes on if they are as before.
+pub fn glance(e: &mut Engine, g: &Gate) -> bool {
     let now = moment(e, g);
-    let pending = packet_waits(e);
+    let r = replay(e);
+    if !r.serve.watching() || !r.serve.running || !r.goal.is_set() || r.goal.reached_site || now.tick >= r.goal.due {
+        return false;
+    }
+    let rest = r.goal.due - now.tick;
+    if watched(e) != replay(e).serve.seen {
+        return false;
+    }
+    replay(e).serve.seen_at = now;
+    e.clock.allow(GRAIN.min(rest));
+    true
+}
+
+/// The guest is about to execute an instruction that is told of.
+fn note_step(e: &mut Engine, t: &mut Thread, g: &Gate) {
+    let here = place(e, t, g);
+    let s = &mut replay(e).serve;
+    if s.from != here.moment {
+        s.stepped(here);
+    }
+    t.probed = Some(g.pc);
+    let sites = successors(e, g);
+    set_sites(e, sites);
+}
+
+impl Serve {
+    fn stepped(&mut self, here: Place) {
+        let steps = &mut self.collected.steps;
+        if steps.last().is_some_and(|last| is_same_step(last, &here)) {
+            steps.pop();
+        }
+        if steps.len() == MOST_STEPS {
+            steps.remove(0);
+        }
+        steps.push(here);
+    }
+}
+
+/// Was a thread stopped for others here, and went on later without having done anything?
+fn is_same_step(last: &Place, here: &Place) -> bool {
+    (last.thread, last.moment.pc) == (here.thread, here.moment.pc) && last.record < here.record
+}
+
+/// Why the guest is to stop here, if it is.
+fn reason(e: &mut Engine, t: &Thread, g: &Gate) -> Option<Why> {
+    let now = moment(e, g);
+    let pending = is_interrupted(e, now.tick);
     let changed = look_at_watches(e, now);
     let at_site = replay(e).goal.reached_site;
     let r = replay(e);
     let s = &mut r.serve;
     let begun = s.from == now;
+    if let Some(since) = changed {
+        if !s.until.collect {
+            return Some(Why::Changed { since });
+        }
+        s.collected.last_change = Some((since, now));
+    }
     if pending {
         return Some(Why::Interrupted);
     }
-    if s.stepping && !begun {
+    if !begun && (s.stepping || s.until.thread == Some(t.serial)) {
         return Some(Why::Reached);
     }
     if s.until.record.is_some_and(|n| r.record >= n) {
@@ -92,30 +174,34 @@ fn reason(e: &mut Engine, g: &Gate) -> Option<Why> {
     }
     match s.until.moment {
         Some(m) if m == now || m.pc == 0 && now.tick >= m.tick => return Some(Why::Reached),
-        Some(m) if now.tick > m.tick => return Some(Why::Passed),
+        Some(m) if now > m => return Some(Why::Passed),
         _ => {}
     }
-    if at_site && !begun && s.breakpoints.contains(&now.pc) {
+    if at_site && !begun && !s.until.blind && s.breakpoints.contains(&now.pc) {
         s.collected.breakpoints += 1;
         if s.until.collect {
-            s.collected.last_breakpoint =
-                Some(Place { moment: now, record: r.record, thread: crate::shared_page::log_state().running });
+            s.collected.last_breakpoint = Some(Place { moment: now, record: r.record, thread: t.serial });
         } else if s.collected.breakpoints > s.until.skip {
             return Some(Why::Breakpoint);
         }
     }
-    if let Some(since) = changed {
-        if !s.until.collect {
-            return Some(Why::Changed { since });
-        }
-        s.collected.last_change = Some((since, now));
-    }
     None
+}
+
+/// Has the host sent something? That is looked at from time to time only, because it takes a system call.
+fn is_interrupted(e: &mut Engine, tick: u64) -> bool {
+    let s = &mut replay(e).serve;
+    s.visits += 1;
+    if s.visits < VISITS && tick.saturating_sub(s.polled) < SLICE / 2 {
+        return false;
+    }
+    (s.visits, s.polled) = (0, tick);
+    packet_waits(e)
 }
 
 /// Have watched bytes changed since the last look? Answers when that was.
 fn look_at_watches(e: &mut Engine, now: Moment) -> Option<Moment> {
-    if replay(e).serve.watches.is_empty() {
+    if !replay(e).serve.watching() {
         return None;
     }
     let seen = watched(e);
@@ -130,9 +216,13 @@ fn watched(e: &mut Engine) -> u64 {
     let s = &replay(e).serve;
     for (at, len) in &s.watches {
         let mut buffer = [0u8; 64];
-        let n = (*len as usize).min(buffer.len());
-        let got = sys::read_guest(*at, &mut buffer[..n]);
-        h = digest(h ^ got as u64, &buffer[..got]);
+        let (mut at, mut len) = (*at, *len as usize);
+        while len > 0 {
+            let n = len.min(buffer.len());
+            let got = sys::read_guest(at, &mut buffer[..n]);
+            h = digest(h ^ got as u64, &buffer[..got]);
+            (at, len) = (at.wrapping_add(n as u64), len - n);
+        }
     }
     h
 }
@@ -148,12 +238,15 @@ pub fn wanted(e: &mut Engine) -> Option<(u64, u64)> {
 
 /// Ticks after which the host wants to be asked again.
 pub fn patience(e: &mut Engine) -> u64 {
-    let s = &replay(e).serve;
-    match (s.on, s.watches.is_empty()) {
-        (false, _) => FOREVER,
-        (true, true) => SLICE,
-        (true, false) => GRAIN,
+    match replay(e).serve.on {
+        false => FOREVER,
+        true => SLICE,
     }
+}
+
+/// Ticks after which watched bytes are to be looked at.
+pub fn grain(e: &mut Engine) -> Option<u64> {
+    replay(e).serve.watching().then_some(GRAIN)
 }
 
 fn answer_stop(e: &mut Engine, t: &Thread, g: &Gate, why: Why) {
@@ -185,27 +278,47 @@ fn wait_for_run(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
             Some(other) => questions::answer(e, t, g, other, fd),
             None => send(e, &Answer::Refused("the request does not parse".into())),
         }
+        if e.trial.is_some() {
+            return;
+        }
     }
 }
 
 fn let_go(e: &mut Engine, t: &mut Thread, g: &mut Gate, until: Until, stepping: bool) {
-    let now = moment(e, g);
+    let here = place(e, t, g);
     // A site here has been seen.
     t.probed = Some(g.pc);
-    let sites = if stepping { successors(e, g) } else { Vec::new() };
+    let sites = if stepping || until.single { successors(e, g) } else { Vec::new() };
     let seen = watched(e);
-    let r = replay(e);
-    let s = &mut r.serve;
-    (s.running, s.stepping, s.until, s.from) = (true, stepping, until, now);
-    (s.seen, s.seen_at) = (seen, now);
+    let s = &mut replay(e).serve;
+    (s.running, s.stepping, s.until, s.from) = (true, stepping, until, here.moment);
+    (s.seen, s.seen_at) = (seen, here.moment);
+    (s.polled, s.visits) = (here.moment.tick, 0);
     s.collected = Collected::default();
-    let mut all = s.breakpoints.clone();
+    if until.single {
+        s.collected.steps.push(here);
+    }
+    set_sites(e, sites);
+    replay(e).goal.forget();
+}
+
+/// The guest is to be asked at the host's breakpoints and at these sites.
+fn set_sites(e: &mut Engine, sites: Vec<u64>) {
+    let r = replay(e);
+    let mut all = if r.serve.until.blind { Vec::new() } else { r.serve.breakpoints.clone() };
     all.extend(sites);
     if r.goal.breakpoints != all {
         r.goal.breakpoints = all;
         e.place_sites();
     }
-    replay(e).goal.forget();
+}
+
+/// From now on the guest goes its own way.
+pub fn leave(e: &mut Engine) {
+    let r = replay(e);
+    r.serve.left = true;
+    r.in_call = None;
+    r.goal.forget();
 }
 
 pub fn set_breakpoints(e: &mut Engine, list: Vec<u64>) {
@@ -250,7 +363,7 @@ fn indirect_target(i: &iced_x86::Instruction, g: &Gate) -> Option<u64> {
     sys::read_u64(at)
 }
 
-/// The replay is over: the host may still ask.
+/// The replay is over: the host may still ask. A guest that goes its own way may go on from here.
 pub fn at_end(e: &mut Engine, replayed: Replayed) {
     e.close_trace();
     let t = Thread::current();
@@ -258,15 +371,50 @@ pub fn at_end(e: &mut Engine, replayed: Replayed) {
     let g = unsafe { crate::gate::gate() };
     loop {
         if replay(e).serve.running {
-            answer_stop(e, t, g, Why::End(replayed.clone()));
+            let why = last_change(e, g).unwrap_or_else(|| Why::End(replayed.clone()));
+            answer_stop(e, t, g, why);
         }
         let (request, fd) = receive(e);
         match request {
-            Some(Request::Run(_) | Request::Step) => replay(e).serve.running = true,
+            Some(Request::Run(until)) if replay(e).serve.left => {
+                let_go(e, t, g, until, false);
+                crate::run::run(t);
+            }
+            Some(Request::Step) if replay(e).serve.left => {
+                let_go(e, t, g, Until::default(), true);
+                crate::run::run(t);
+            }
+            Some(Request::Run(until)) => {
+                let now = moment(e, g);
+                let seen = watched(e);
+                let s = &mut replay(e).serve;
+                (s.running, s.until, s.seen, s.seen_at) = (true, until, seen, now);
+            }
+            Some(Request::Step) => replay(e).serve.running = true,
             Some(other) => questions::answer(e, t, g, other, fd),
             None => send(e, &Answer::Refused("the request does not parse".into())),
         }
     }
+}
+
+/// Watched bytes may have changed since the last look before the end.
+fn last_change(e: &mut Engine, g: &Gate) -> Option<Why> {
+    let now = moment(e, g);
+    let since = look_at_watches(e, now)?;
+    let s = &mut replay(e).serve;
+    if !s.until.collect {
+        return Some(Why::Changed { since });
+    }
+    s.collected.last_change = Some((since, now));
+    None
+}
+
+/// A guest that goes its own way gets a signal of its own, which nobody can deliver.
+pub fn at_fault(e: &mut Engine, signal: u32) {
+    // SAFETY: the baton is held.
+    let pc = unsafe { crate::gate::gate() }.pc;
+    let (records, tick) = (replay(e).record, e.clock.now());
+    at_end(e, Replayed { records, tick, pc, difference: None, ending: 1, status: signal });
 }
 
 /// The next request and the descriptor that came with it. Without a host this process has no purpose.

@@ -9,6 +9,7 @@ use crate::threads::{Thread, load, save};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use model::serve::Moment;
 
 /// A thread that does not run.
 pub struct Context {
@@ -16,6 +17,8 @@ pub struct Context {
     pub in_call: Option<InCall>,
     pub fs: u64,
     pub area: Area,
+    /// When it ran last, if it ever did.
+    pub left: Option<Moment>,
 }
 
 /// Threads that do not run, by number.
@@ -42,7 +45,9 @@ impl Parked {
         self.all.clear();
     }
 
-    pub fn insert(&mut self, number: u32, context: Box<Context>) {
+    /// Takes in a new thread.
+    pub fn insert(&mut self, number: u32, mut context: Box<Context>) {
+        context.left = None;
         self.all.insert(number, context);
     }
 
@@ -71,5 +76,8 @@ pub fn capture(layout: Layout, t: &mut Thread, g: &mut Gate, in_call: Option<InC
     save(t);
     let mut area = Area([0; xstate::MAX + 64]);
     xstate::save(layout, g, &mut area);
-    Box::new(Context { thread: t.copy(), in_call, fs: gate::fs_base(), area })
+    // SAFETY: the baton is held. That a thread is stopped for others is a tick of its own.
+    let tick = unsafe { crate::state::engine() }.clock.now().saturating_sub(1);
+    let left = in_call.map_or(Moment { tick, pc: g.pc }, |c| Moment { tick: c.tick, pc: c.pc });
+    Box::new(Context { thread: t.copy(), in_call, fs: gate::fs_base(), area, left: Some(left) })
 }

@@ -148,6 +148,7 @@ impl Call<'_> {
         self.t.mask = mask & !UNBLOCKABLE;
         self.t.restore_mask = Some(before);
         frame::after_mask_change(self.e, self.t);
+        self.wait_for_signal();
         if !interrupted(self.t) {
             crate::signals::set_kernel_mask(before & !NEVER_BLOCKED);
             self.outside_baton(&args);

@@ -70,8 +70,9 @@ impl Call<'_> {
                 Attempt::WouldWait => {}
             }
             if interrupted(self.t) {
-                // Waits with a limit are never made again by themselves.
-                return if timed { Outcome::Value(-err::EINTR) } else { self.restart_if_allowed() };
+                // These are never made again by themselves.
+                let once = timed || self.nr == nr::PAUSE;
+                return if once { Outcome::Value(-err::EINTR) } else { self.restart_if_allowed() };
             }
             let now = self.e.clock.virtual_ns();
             if deadline.is_some_and(|d| now >= d) {
@@ -91,6 +92,13 @@ impl Call<'_> {
                     return self.end_wait(r, args, limit, deadline);
                 }
             }
+        }
+    }
+
+    /// With a seed, waits in turns for a signal, unless nobody of this process could send one.
+    pub(super) fn wait_for_signal(&mut self) {
+        while self.e.seeded() && !interrupted(self.t) && !sched().alone(self.t) {
+            self.let_others_run(None, true);
         }
     }
 
@@ -164,6 +172,8 @@ impl Call<'_> {
             nr::EPOLL_WAIT | nr::EPOLL_PWAIT => a[3] = millis,
             nr::EPOLL_PWAIT2 => a[3] = at,
             nr::WAIT4 => a[2] |= 1,
+            // Only a signal ends it.
+            nr::PAUSE => return Attempt::WouldWait,
             _ => return self.attempt_on_fd(args),
         }
         self.make_attempt(&a, really)

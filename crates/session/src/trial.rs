@@ -1,0 +1,189 @@
+//! Trials: altered continuations of a recording, one by one or in batches.
+//!
+//! In a batch one replay goes forward and is copied at each candidate's moment; each copy is altered and goes on by itself
+//! while the replay moves to the next candidate, so a trial costs what comes behind its moment. Copies run on all cores.
+
+use crate::error::{Error, ErrorKind};
+use crate::live::{Live, unexpected};
+use crate::timeline::{Session, done, equip, run, where_is};
+use model::serve::{Alteration, Answer, Moment, Predicate, Request, TrialEnd, TrialLimits, Until, Why};
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// How an altered run went.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TrialOutcome {
+    pub end: TrialEnd,
+    /// Ticks from the alteration to the end.
+    pub ticks: u64,
+    /// What was written to the standard streams from the alteration on, in order: stream (1 or 2) and bytes.
+    pub output: Vec<(u8, Vec<u8>)>,
+}
+
+impl TrialOutcome {
+    /// All that was written to one stream.
+    pub fn stream(&self, number: u8) -> Vec<u8> {
+        self.output.iter().filter(|(s, _)| *s == number).flat_map(|(_, b)| b.iter().copied()).collect()
+    }
+}
+
+/// What one trial is to change, and where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Candidate {
+    pub moment: Moment,
+    pub alteration: Alteration,
+}
+
+/// What trials may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    pub limits: TrialLimits,
+    /// A trial that takes longer is killed and counts as run away.
+    pub wall: Duration,
+    /// Trials at the same time.
+    pub jobs: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget {
+            limits: TrialLimits { ticks: 50_000_000, memory: 2 << 30, output: 64 << 20 },
+            wall: Duration::from_secs(20),
+            jobs: std::thread::available_parallelism().map_or(2, usize::from),
+        }
+    }
+}
+
+/// Runs a copy of an engine on, altered.
+pub fn run_altered(live: &Live, alteration: Alteration, budget: &Budget) -> Result<TrialOutcome, Error> {
+    done(live.ask(&Request::Alter(alteration))?)?;
+    done(live.ask(&Request::Trial(budget.limits))?)?;
+    let begun = Instant::now();
+    let mut output = Vec::new();
+    loop {
+        let answer = live.answer(&mut || begun.elapsed() > budget.wall, false);
+        match answer {
+            Ok(Answer::Output { stream, bytes }) => output.push((stream, bytes)),
+            Ok(Answer::Ended { end, ticks }) => return Ok(TrialOutcome { end, ticks, output }),
+            Ok(other) => return Err(unexpected(&other)),
+            Err(_) if begun.elapsed() > budget.wall => {
+                return Ok(TrialOutcome { end: TrialEnd::RanAway, ticks: 0, output });
+            }
+            Err(e) => {
+                // The engine's process is gone: the altered guest has brought it down.
+                return Ok(TrialOutcome { end: TrialEnd::Lost(e.to_string()), ticks: 0, output });
+            }
+        }
+    }
+}
+
+impl Session {
+    /// Tries one alteration at a moment.
+    pub fn trial(&mut self, candidate: &Candidate, budget: &Budget) -> Result<TrialOutcome, Error> {
+        let live = self.copy_at(candidate.moment)?;
+        run_altered(&live, candidate.alteration.clone(), budget)
+    }
+
+    /// Tries many. `each` hears of every outcome with the index of its candidate and may end the batch early.
+    pub fn trials(
+        &mut self,
+        candidates: &[Candidate],
+        budget: &Budget,
+        each: &mut dyn FnMut(usize, Result<TrialOutcome, Error>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let mut order: Vec<usize> = (0..candidates.len()).collect();
+        order.sort_by_key(|n| candidates[*n].moment);
+        let Some(first) = order.first() else { return Ok(()) };
+        let leader = self.copy_at(candidates[*first].moment)?;
+        let (sender, results) = channel();
+        let mut running = 0;
+        let budget = *budget;
+        std::thread::scope(|scope| {
+            for n in order {
+                let candidate = &candidates[n];
+                while running >= budget.jobs.max(1) {
+                    running -= 1;
+                    if hear(&results, each)?.is_break() {
+                        return Ok(());
+                    }
+                }
+                match bring_to(&leader, candidate.moment).and_then(|()| leader.fork()) {
+                    Ok(copy) => {
+                        let (sender, alteration): (Sender<_>, _) = (sender.clone(), candidate.alteration.clone());
+                        running += 1;
+                        // Nobody listens when the batch ended early.
+                        scope.spawn(move || drop(sender.send((n, run_altered(&copy, alteration, &budget)))));
+                    }
+                    Err(e) => {
+                        if each(n, Err(e)).is_break() {
+                            return Ok(());
+                        }
+                    }
+                }
+            }
+            for _ in 0..running {
+                if hear(&results, each)?.is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Executions of conditional branches in these ranges from the beginning up to this moment: the last `keep` of them in
+    /// order, and how many there were.
+    pub fn predicates(
+        &mut self,
+        ranges: &[(u64, u64)],
+        keep: u32,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<(Vec<Predicate>, u64), Error> {
+        let live = self.copy_at(self.start_moment())?;
+        done(live.ask(&Request::Predicates { ranges: ranges.to_vec(), keep })?)?;
+        run(&live, Until::default(), interrupted)?;
+        let mut all = Vec::new();
+        loop {
+            match live.ask(&Request::PredicateList { from: all.len() as u32 })? {
+                Answer::Predicates { list, total } if list.is_empty() => return Ok((all, total)),
+                Answer::Predicates { list, .. } => all.extend(list),
+                other => return Err(unexpected(&other)),
+            }
+        }
+    }
+
+    /// A copy of the engine at a moment, without moving this session.
+    fn copy_at(&mut self, moment: Moment) -> Result<Live, Error> {
+        let live = self.copy_near(moment)?;
+        bring_to(&live, moment)?;
+        Ok(live)
+    }
+}
+
+type Heard = (usize, Result<TrialOutcome, Error>);
+
+fn hear(
+    results: &Receiver<Heard>,
+    each: &mut dyn FnMut(usize, Result<TrialOutcome, Error>) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, Error> {
+    match results.recv() {
+        Ok((n, outcome)) => Ok(each(n, outcome)),
+        Err(e) => Err(Error::new(ErrorKind::Replay, io::Error::other(e))),
+    }
+}
+
+/// Runs an engine forward to a moment.
+fn bring_to(live: &Live, moment: Moment) -> Result<(), Error> {
+    if where_is(live)?.moment == moment {
+        return Ok(());
+    }
+    equip(live, &[], &[])?;
+    match run(live, Until { moment: Some(moment), ..Until::default() }, &mut || false)?.0 {
+        Why::Reached => Ok(()),
+        other => {
+            let text = format!("there is no moment {moment} ({other:?})");
+            Err(Error::new(ErrorKind::Refused, io::Error::other(text)))
+        }
+    }
+}
