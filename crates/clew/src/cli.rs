@@ -2,7 +2,10 @@
 //!
 //! Arguments of the guest are taken as bytes and never looked at; options are ours only up to the program's name.
 
+mod debugger;
+mod oracle;
 mod recordings;
+mod switch;
 
 use crate::message::{self, Paint};
 use crate::startup::Startup;
@@ -10,8 +13,11 @@ use crate::status;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub use debugger::Gdb;
+pub use oracle::Oracle;
 pub use recordings::{Info, Ls, Pack, Rm};
 use std::ffi::{OsStr, OsString};
+pub use switch::{Demo, Switch};
 
 const STYLES: Styles =
     Styles::styled().header(AnsiColor::Green.on_default().bold()).literal(AnsiColor::Cyan.on_default());
@@ -41,6 +47,8 @@ pub enum Verb {
     Record(Record),
     /// Re-execute a recording
     Replay(Replay),
+    /// Show a recording to gdb
+    Gdb(Gdb),
     /// List recordings
     Ls(Ls),
     /// Say what is in a recording
@@ -49,6 +57,10 @@ pub enum Verb {
     Rm(Rm),
     /// Make one portable file of a recording
     Pack(Pack),
+    /// Find the branch that makes a failing program work when it goes the other way
+    Switch(Switch),
+    /// Show what Clew does on a small program with a bug
+    Demo(Demo),
     /// Say what works on this machine
     Doctor(Doctor),
 }

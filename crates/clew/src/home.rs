@@ -90,11 +90,11 @@ impl Opened {
 }
 
 /// A private folder that goes with this value.
-struct Scratch(PathBuf);
+pub struct Scratch(PathBuf);
 
 impl Scratch {
     /// Somebody else may guess the name, so one that exists is never used.
-    fn new() -> Result<Scratch, String> {
+    pub fn new() -> Result<Scratch, String> {
         let place = std::env::temp_dir();
         for n in 0..1000 {
             let path = place.join(format!("clew-unpacked-{}-{n}", std::process::id()));
@@ -104,12 +104,18 @@ impl Scratch {
                 Err(e) => {
                     let place = path.display();
                     return Err(format!(
-                        "cannot unpack the recording into {place}: {e}; TMPDIR can name another place"
+                        "cannot make the folder {place}: {e}; TMPDIR can name another place"
                     ));
                 }
             }
         }
         Err(format!("{} is full of folders left by other Clews; remove clew-unpacked-*", place.display()))
+    }
+}
+
+impl Scratch {
+    pub fn path(&self) -> &Path {
+        &self.0
     }
 }
 

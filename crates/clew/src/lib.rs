@@ -5,9 +5,11 @@
 
 mod cli;
 mod crash;
+mod demo;
 mod doctor;
 mod ending;
 mod find;
+mod gdb;
 mod guest;
 mod home;
 mod info;
@@ -22,6 +24,7 @@ mod run;
 mod show;
 mod startup;
 mod stats;
+mod switch;
 
 use clap::Parser;
 use startup::Startup;
@@ -65,10 +68,13 @@ fn dispatch(startup: &Startup) -> i32 {
         cli::Verb::Run(options) => run::run(&options, parsed.color, startup),
         cli::Verb::Record(options) => record::run(&options, parsed.color, startup),
         cli::Verb::Replay(options) => replay::run(&options, parsed.color, startup),
+        cli::Verb::Gdb(options) => gdb::run(&options, parsed.color, startup),
         cli::Verb::Ls(options) => ls::run(&options, parsed.color, startup),
         cli::Verb::Info(options) => info::run(&options, parsed.color, startup),
         cli::Verb::Rm(options) => rm::run(&options, parsed.color, startup),
         cli::Verb::Pack(options) => pack::run(&options, parsed.color, startup),
+        cli::Verb::Switch(options) => switch::run(&options, parsed.color, startup),
+        cli::Verb::Demo(options) => demo::run(&options, parsed.color, startup),
         cli::Verb::Doctor(options) => doctor::run(&options, parsed.color, startup),
     }
 }

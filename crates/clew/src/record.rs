@@ -65,7 +65,7 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
     }
 }
 
-fn finish(recorder: Recorder, meta: &Meta, startup: &Startup, messages: &Messages) {
+pub fn finish(recorder: Recorder, meta: &Meta, startup: &Startup, messages: &Messages) {
     let place = recorder.folder().path().to_owned();
     match recorder.finish(meta) {
         Ok(sealed) => sealed.left.iter().for_each(|e| messages.note(&e.to_string())),
@@ -75,12 +75,12 @@ fn finish(recorder: Recorder, meta: &Meta, startup: &Startup, messages: &Message
 }
 
 /// Has no process begun a log? Then the engine had no room for one, and the program ran without being recorded.
-fn is_empty(folder: &Folder) -> bool {
+pub fn is_empty(folder: &Folder) -> bool {
     std::fs::read_dir(folder.path().join("units")).is_ok_and(|mut units| units.next().is_none())
 }
 
 /// Nothing was recorded, so nothing is to stay; should it, it is a recording without any process.
-fn discard(recorder: Recorder, meta: &Meta, startup: &Startup) {
+pub fn discard(recorder: Recorder, meta: &Meta, startup: &Startup) {
     let place = recorder.folder().path().to_owned();
     // This lets go of its lock.
     let _ = recorder.finish(meta);
@@ -90,7 +90,7 @@ fn discard(recorder: Recorder, meta: &Meta, startup: &Startup) {
 }
 
 /// What the recording says about itself.
-fn describe(options: &Options) -> Meta {
+pub fn describe(options: &Options) -> Meta {
     Meta {
         command: options.command.clone(),
         cwd: std::env::current_dir().unwrap_or_default(),
@@ -102,7 +102,7 @@ fn describe(options: &Options) -> Meta {
     }
 }
 
-fn prepare(options: &Options, program: &Path, meta: &Meta, startup: &Startup) -> Result<Recorder, String> {
+pub fn prepare(options: &Options, program: &Path, meta: &Meta, startup: &Startup) -> Result<Recorder, String> {
     let folder = match &options.output {
         Some(path) => {
             let mut folder = Folder::create(path, meta).map_err(|e| e.to_string())?;
@@ -123,7 +123,7 @@ fn prepare(options: &Options, program: &Path, meta: &Meta, startup: &Startup) ->
     Ok(Recorder::new(folder))
 }
 
-fn ending(run: &Run) -> Option<Status> {
+pub fn ending(run: &Run) -> Option<Status> {
     match &run.outcome {
         Outcome::Exited(code) => Some(Status::Exited(*code as u32)),
         Outcome::Signaled { signal, .. } => Some(Status::Signaled(*signal as u32)),

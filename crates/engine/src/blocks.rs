@@ -86,6 +86,9 @@ impl Engine {
         let restless = self.pages.is_restless(pc);
         let request = Request { max_instructions: if restless { 1 } else { max }, ..request };
         translate::decode_block(&request, code, &mut self.emitter.isa, &mut |a| probes.at(a), &mut self.decoded);
+        if self.chaos.on && self.chaos_cuts() {
+            return self.translate_block(pc, indirect, max, protect);
+        }
         if let Some(branch) = self.decoded.insns.last()
             && branch.is_jcc_short_or_near()
             && let branch = branch.ip()

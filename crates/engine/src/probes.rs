@@ -31,11 +31,13 @@ struct SiteState {
     stop: bool,
     /// A conditional branch whose executions are noted.
     predicate: bool,
+    /// A turn may end here, so many times more.
+    chaos: u32,
 }
 
 impl SiteState {
     fn new(counter: u32) -> SiteState {
-        SiteState { counter, executed: 0, armed: 0, probes: Vec::new(), stop: false, predicate: false }
+        SiteState { counter, executed: 0, armed: 0, probes: Vec::new(), stop: false, predicate: false, chaos: 0 }
     }
 }
 
@@ -80,7 +82,7 @@ impl Probes {
         let mut changed = Vec::new();
         for (at, site) in self.sites.iter_mut() {
             let wanted = stops.contains(at);
-            if site.stop && !wanted && site.probes.is_empty() && !site.predicate {
+            if site.stop && !wanted && site.probes.is_empty() && !site.predicate && site.chaos == 0 {
                 changed.push(*at);
             }
             site.stop = wanted;
@@ -112,6 +114,26 @@ impl Probes {
             return false;
         }
         self.ordered.insert(pc);
+        self.rearm(pc);
+        true
+    }
+
+    /// Turns may end at `pc`, this many times.
+    pub fn note_chaos(&mut self, pc: u64, times: u32) -> bool {
+        if self.sites.len() as u64 * 8 >= COUNTER_BYTES - 64 || self.sites.contains_key(&pc) {
+            return false;
+        }
+        let counter = self.free_counter();
+        self.sites.insert(pc, SiteState { chaos: times, ..SiteState::new(counter) });
+        self.ordered.insert(pc);
+        self.rearm(pc);
+        true
+    }
+
+    /// The guest is where a turn may end.
+    pub fn chaos_hit(&mut self, pc: u64) -> bool {
+        let Some(site) = self.sites.get_mut(&pc).filter(|s| s.chaos > 0) else { return false };
+        site.chaos -= 1;
         self.rearm(pc);
         true
     }
@@ -184,7 +206,7 @@ impl Probes {
             })
             .min()
             .unwrap_or(u64::MAX >> 1);
-        let next = if s.stop || s.predicate { 1 } else { next };
+        let next = if s.stop || s.predicate || s.chaos > 0 { 1 } else { next };
         if let Some(s) = self.sites.get_mut(&pc) {
             s.armed = next;
         }

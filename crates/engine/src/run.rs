@@ -43,6 +43,10 @@ pub fn run(t: &mut Thread) -> ! {
         if t.has_any() {
             alone = attend(e, t);
             via = Via::Engine;
+            if alone.is_none() && e.replaying() && !t.has_any() {
+                // The guest is elsewhere, in a signal's handler: what is due there is found first.
+                continue;
+            }
         }
         e.trace_thread(t);
         let flushes = e.cache.flushes;
@@ -118,6 +122,11 @@ fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
             if e.replaying() && replay::predicates::note(e, g) {
                 return Via::Probed;
             }
+            if e.chaos.on && e.chaos_site_reached(g) {
+                t.probed = Some(g.pc);
+                end_turn(e, t);
+                return Via::Engine;
+            }
             let stops = e.replaying() && e.probes.stops_at(g.pc);
             if e.probe_hit(t, g) == Next::Execute && e.cache.find(g.pc).is_some() && !stops {
                 return Via::Probed;
@@ -141,9 +150,21 @@ fn turn_over(e: &mut Engine, t: &mut Thread) {
         // SAFETY: the baton is held.
         return trial::turn_over(e, t, unsafe { gate::gate() });
     }
+    // SAFETY: the baton is held.
+    if e.chaos.on && e.chaos_goes_on(unsafe { gate::gate() }) {
+        return e.next_chaotic_turn();
+    }
+    end_turn(e, t);
+}
+
+/// The next thread's turn starts with a budget of its own.
+fn end_turn(e: &mut Engine, t: &mut Thread) {
     let tick = e.clock.now();
-    // The next thread's turn starts with a budget of its own.
-    e.clock.refill(e.seeded());
+    if e.chaos.on {
+        e.next_chaotic_turn();
+    } else {
+        e.clock.refill(e.seeded());
+    }
     preempt(e, t, tick);
 }
 

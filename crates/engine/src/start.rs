@@ -105,6 +105,7 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
     // SAFETY: just installed; this is the only thread.
     let e = unsafe { state::engine() };
     e.clock.refill(e.seeded());
+    e.chaos.on = e.config.record.as_ref().is_some_and(|r| r.chaos.is_some());
     let sources =
         Sources { program: &program, interpreter: interpreter.as_ref(), inherited: &handed.inherited, execfn: &execfn, stack_limit };
     e.begin_recording(t, &sources);
@@ -141,7 +142,8 @@ fn prepare_task(t: &mut Thread, inherited: &Inherited, config: &Config) {
     g.exit_code = gate::code().exit;
     g.rflags = 0x202;
     sched().begin(t);
-    sched().rng.store(config.seed.map_or(0, |s| Clock::seeded(s).random() | 1), Relaxed);
+    let chaos = config.record.as_ref().and_then(|r| r.chaos);
+    sched().rng.store(config.seed.or(chaos).map_or(0, |s| Clock::seeded(s).random() | 1), Relaxed);
     let clocked = config.seed.is_some() || config.record.is_some() || config.replay.is_some();
     sched().ticking.store(state::ticks(config.mode, clocked) as u32, Relaxed);
 }
@@ -211,7 +213,7 @@ fn make_engine(
     let words = unsafe {
         shared_page::put(Words {
             stats: Stats { threads: 1, ..Stats::default() },
-            clock: Clock::seeded(config.seed.unwrap_or(1)),
+            clock: Clock::seeded(config.seed.or(config.record.as_ref().and_then(|r| r.chaos)).unwrap_or(1)),
             stopped: None,
             missed_at: None,
             trace: Position::default(),
@@ -253,6 +255,8 @@ fn make_engine(
         auxv: 0..0,
         kept: Vec::new(),
         copies: 0,
+        opened: Vec::new(),
+        chaos: Default::default(),
         features: [0; 4],
         inexact: Vec::new(),
         shares_memory: false,

@@ -64,6 +64,9 @@ pub struct Engine {
     /// Files kept so far, by stamp, with the numbers of their records; and how many copies were made.
     pub kept: Vec<(crate::record::files::Stamp, u32)>,
     pub copies: u32,
+    /// Files that were opened, by device and inode, with the numbers of their records.
+    pub opened: Vec<((u64, u64), u32)>,
+    pub chaos: crate::record::chaos::Chaos,
     /// Instruction set extensions met so far, one bit each.
     pub features: [u64; 4],
     /// Reasons for which the recording is not exact.

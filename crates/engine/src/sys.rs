@@ -325,6 +325,15 @@ pub fn monotonic_ns() -> u64 {
     clock_ns(1)
 }
 
+/// Sleeps for so long, or until a signal comes.
+pub fn nap(ns: u64) {
+    let time = [ns / 1_000_000_000, ns % 1_000_000_000];
+    if ns != 0 {
+        // SAFETY: the kernel reads the time to sleep.
+        unsafe { raw3(nr::NANOSLEEP, time.as_ptr() as u64, 0, 0) };
+    }
+}
+
 /// What one of the machine's clocks shows, in nanoseconds.
 pub fn clock_ns(clock: u64) -> u64 {
     let mut ts = [0u64; 2];

@@ -73,8 +73,11 @@ pub enum Kind {
     Feature = 14,
     /// A descriptor that was open at the start ([`DescriptorRecord`]).
     Descriptor = 15,
-    /// Bytes of a stream that nobody has read by the end ([`RestRecord`]).
+    /// Bytes of a stream that nobody has read by the end ([`RestRecord`]); with flag 1, bytes that the kernel moves to a
+    /// standard stream by the next call.
     Rest = 16,
+    /// The contents of a small file, instead of a copy in the folder (payload: u32 the file's number, u32 0, the bytes).
+    Content = 17,
 }
 
 impl Kind {
@@ -82,7 +85,7 @@ impl Kind {
         use Kind::*;
         let all = [
             Start, Call, Write, Frame, Switch, Preempt, Signal, Special, Fork, End, Page, Inexact, File, Feature,
-            Descriptor, Rest,
+            Descriptor, Rest, Content,
         ];
         all.into_iter().find(|k| *k as u8 == v)
     }

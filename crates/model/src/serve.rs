@@ -105,6 +105,8 @@ pub struct TrialLimits {
     pub memory: u64,
     /// Bytes of output that are kept.
     pub output: u64,
+    /// The kernel, too, is to refuse what a trial must not do.
+    pub belt: bool,
 }
 
 /// Registers of a thread.
@@ -374,6 +376,7 @@ impl Request {
                 w.u64(l.ticks);
                 w.u64(l.memory);
                 w.u64(l.output);
+                w.u8(l.belt as u8);
             }
             Request::Quit => w.u8(15),
             Request::Predicates { ranges, keep } => {
@@ -422,7 +425,12 @@ impl Request {
             11 => Request::Mode(Mode::from_u8(r.u8()?)?),
             12 => Request::Fork,
             13 => Request::Alter(r.alteration()?),
-            14 => Request::Trial(TrialLimits { ticks: r.u64()?, memory: r.u64()?, output: r.u64()? }),
+            14 => Request::Trial(TrialLimits {
+                ticks: r.u64()?,
+                memory: r.u64()?,
+                output: r.u64()?,
+                belt: r.u8()? != 0,
+            }),
             15 => Request::Quit,
             40 => Request::Predicates { ranges: r.list(|r| Some((r.u64()?, r.u64()?)))?, keep: r.u32()? },
             41 => Request::PredicateList { from: r.u32()? },
@@ -649,7 +657,7 @@ mod tests {
         check_request(Request::Watches(alloc::vec![(1, 2), (3, 4)]));
         check_request(Request::SetRegisters { thread: 1, state: State { rip: 5, ..State::default() } });
         check_request(Request::Alter(Alteration::SetMemory(GuestAddr(1), alloc::vec![1, 2])));
-        check_request(Request::Trial(TrialLimits { ticks: 1, memory: 2, output: 3 }));
+        check_request(Request::Trial(TrialLimits { ticks: 1, memory: 2, output: 3, belt: true }));
         let place = Place { moment, record: 9, thread: 2 };
         let collected = Collected {
             breakpoints: 4,

@@ -147,10 +147,7 @@ impl Session {
     }
 
     pub fn maps(&self) -> Result<Vec<MapInfo>, Error> {
-        match self.now.ask(&Request::Maps)? {
-            Answer::Maps(list) => Ok(list),
-            other => Err(unexpected(&other)),
-        }
+        maps_of(&self.now)
     }
 
     // ---- going forward ----
@@ -339,6 +336,13 @@ pub(crate) fn equip(live: &Live, breakpoints: &[u64], watches: &[(u64, u32)]) ->
 pub fn threads_of(live: &Live) -> Result<Vec<ThreadInfo>, Error> {
     match live.ask(&Request::Threads)? {
         Answer::Threads(list) => Ok(list),
+        other => Err(unexpected(&other)),
+    }
+}
+
+pub(crate) fn maps_of(live: &Live) -> Result<Vec<MapInfo>, Error> {
+    match live.ask(&Request::Maps)? {
+        Answer::Maps(list) => Ok(list),
         other => Err(unexpected(&other)),
     }
 }

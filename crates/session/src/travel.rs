@@ -5,8 +5,8 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::live::Live;
-use crate::timeline::{Session, Stopped, equip, run, step, stopped, threads_of, watched, where_is};
-use model::serve::{Collected, Moment, Place, Until, Why};
+use crate::timeline::{Session, Stopped, equip, maps_of, run, step, stopped, threads_of, watched, where_is};
+use model::serve::{Collected, MapInfo, Moment, Place, Until, Why};
 use std::io;
 
 /// Distance in ticks of a close checkpoint before the moment gone back to.
@@ -323,6 +323,13 @@ impl Session {
             return self.now.fork();
         }
         live.fork()
+    }
+
+    /// The mappings at the end of the recording.
+    pub(crate) fn maps_at_end(&mut self) -> Result<Vec<MapInfo>, Error> {
+        let live = self.copy_near(Moment { tick: u64::MAX, pc: u64::MAX })?;
+        run(&live, Until { blind: true, ..Until::default() }, &mut || false)?;
+        maps_of(&live)
     }
 
     /// A copy of an engine that stands at or before a moment, without moving this session.

@@ -49,7 +49,7 @@ pub struct Budget {
 impl Default for Budget {
     fn default() -> Budget {
         Budget {
-            limits: TrialLimits { ticks: 50_000_000, memory: 2 << 30, output: 64 << 20 },
+            limits: TrialLimits { ticks: 50_000_000, memory: 2 << 30, output: 64 << 20, belt: true },
             wall: Duration::from_secs(20),
             jobs: std::thread::available_parallelism().map_or(2, usize::from),
         }

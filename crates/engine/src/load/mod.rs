@@ -23,6 +23,8 @@ const SCRIPTS: usize = 6;
 pub struct Loaded {
     pub bias: u64,
     pub entry: u64,
+    /// Where the program itself begins, behind its interpreter.
+    pub program: u64,
     pub sp: u64,
     pub xstate: xstate::Layout,
 }
@@ -232,7 +234,7 @@ pub fn load(
         entry = interpreter.elf.entry_at(base);
     }
     let image = build_stack(program, execfn, inherited, config, (bias, base), memory, stack_limit)?;
-    let loaded = Loaded { bias, entry, sp: image.start, xstate: xstate::Layout::detect() };
+    let loaded = Loaded { bias, entry, program: program.elf.entry_at(bias), sp: image.start, xstate: xstate::Layout::detect() };
     Ok((loaded, image))
 }
 

@@ -85,6 +85,10 @@ pub fn begin(e: &mut Engine, t: &mut Thread, g: &Gate, pc: u64, nr: u64, args: &
     let mut entry = Entry::new();
     let digest = state_digest(g, row, args, &mut entry);
     t.context = Context::Call;
+    if nr == sys::nr::CLOSE && args[0] == 0 {
+        // Afterwards nobody can tell what was left in it.
+        e.log_rest();
+    }
     let file = e.keep_before(nr, args);
     let moves = moved_to_stream(e, nr, args);
     Some(Begun { nr, args: *args, pc, tick: e.clock.now(), row, entry, digest, file, moves })

@@ -17,6 +17,8 @@ use model::log::{DescriptorKind, FileRecord, Kind};
 /// The largest file kept because it was opened, and because it was mapped (a replay cannot do without that one).
 const OPENED_MAX: u64 = 64 << 20;
 const MAPPED_MAX: u64 = 4 << 30;
+/// Files up to this size lie in the log.
+const INLINE_MAX: u64 = 16 << 10;
 /// A file that changed less long ago may change again without its stamp showing it.
 const SETTLED_NS: u64 = 40_000_000;
 
@@ -88,6 +90,9 @@ impl Engine {
     }
 
     fn keep_as(&mut self, fd: u64, stamp: Stamp, mapped: bool) -> u32 {
+        if !mapped {
+            return self.keep_opened(fd, stamp);
+        }
         let settled = stamp.is_settled();
         if settled && let Some((_, id)) = self.kept.iter().find(|(s, _)| *s == stamp) {
             return *id;
@@ -97,6 +102,28 @@ impl Engine {
             self.mark_inexact("a mapped file could not be kept: it is too large, or there is no room");
         }
         self.log_file(fd, stamp, settled, key)
+    }
+
+    /// A file that was opened counts as it was at its first open. An empty one needs no keeping.
+    fn keep_opened(&mut self, fd: u64, stamp: Stamp) -> u32 {
+        let identity = (stamp.dev, stamp.ino);
+        if let Some((_, id)) = self.opened.iter().find(|(known, _)| *known == identity) {
+            return *id;
+        }
+        if stamp.size == 0 {
+            return 0;
+        }
+        let settled = stamp.is_settled();
+        let id = if stamp.size <= INLINE_MAX {
+            let id = self.log_file(fd, stamp, false, None);
+            log_content(id, fd, stamp.size);
+            id
+        } else {
+            let key = self.copy_of(fd, &stamp, settled, false);
+            self.log_file(fd, stamp, settled, key)
+        };
+        self.opened.push((identity, id));
+        id
     }
 
     /// Copies a file that is to be loaded, before there is a log that could say so.
@@ -217,6 +244,18 @@ impl Engine {
         if self.shares_memory && self.memory.iter().any(|(_, v)| v.shared && v.is(sys::PROT_WRITE)) {
             self.mark_inexact("writable memory is shared with a child process");
         }
+    }
+}
+
+/// Puts the contents of a small file into the log.
+fn log_content(id: u32, fd: u64, size: u64) {
+    let Some(room) = super::reserve(8 + size as usize) else { return };
+    room[..4].copy_from_slice(&id.to_le_bytes());
+    room[4..8].fill(0);
+    // SAFETY: reads into the room just reserved.
+    let got = unsafe { sys::raw(PREAD, [fd, room[8..].as_mut_ptr() as u64, size, 0, 0, 0]) };
+    if got >= 0 {
+        super::commit(Kind::Content, 0, 8 + got as usize);
     }
 }
 

@@ -15,6 +15,7 @@
 //! that looks at it earlier sees in a replay what was there before. Memory that other processes write is marked inexact.
 
 pub mod calls;
+pub mod chaos;
 pub mod files;
 pub mod pages;
 pub mod unit;
@@ -276,6 +277,9 @@ impl Engine {
 
     /// The unit is over.
     pub fn log_end(&mut self, ending: Ending, status: u32) {
+        if matches!(ending, Ending::Exited | Ending::Signaled) {
+            self.log_rest();
+        }
         if on() {
             // SAFETY: the baton is held.
             let g = unsafe { crate::gate::gate() };

@@ -135,6 +135,7 @@ impl Engine {
         // SAFETY: only this process's view of the parent's segment goes.
         unsafe { sys::raw3(nr::MUNMAP, LOG.start, LOG.end - LOG.start, 0) };
         self.kept.clear();
+        self.opened.clear();
         self.features = [0; 4];
         if let Err(errno) = self.open_log() {
             RECORDING.store(false, Relaxed);
@@ -145,6 +146,46 @@ impl Engine {
         let mut start = Start::forked(alloc::format!("{}.{}", parent.0, parent.1), fork, self.pid, t.tid);
         start.time = time_stamp();
         append(Kind::Start, 0, &start.encode());
+    }
+
+    /// What is left in a pipe on standard input, without taking it away from others: a trial may read on.
+    pub fn log_rest(&mut self) {
+        const TEE: u64 = 276;
+        const PIPE2: u64 = 293;
+        const F_SETPIPE_SZ: u64 = 1031;
+        const MOST: u64 = 1 << 20;
+        if !super::on() {
+            return;
+        }
+        let Some(stamp) = super::files::Stamp::of(0).filter(|s| s.kind() == DescriptorKind::Pipe) else { return };
+        let mut pair = [0i32; 2];
+        // SAFETY: a pipe of our own, into which the kernel copies what is in another; read into room of the log.
+        unsafe {
+            if sys::raw3(PIPE2, pair.as_mut_ptr() as u64, 0o4000 | 0o2_000_000, 0) != 0 {
+                return;
+            }
+            sys::raw3(nr::FCNTL, pair[1] as u64, F_SETPIPE_SZ, MOST);
+            let n = sys::raw(TEE, [0, pair[1] as u64, MOST - 4096, 2, 0, 0]);
+            if n > 0
+                && let Some(room) = super::reserve(16 + n as usize)
+            {
+                room[..8].copy_from_slice(&stamp.dev.to_le_bytes());
+                room[8..16].copy_from_slice(&stamp.ino.to_le_bytes());
+                let mut got = 0;
+                while got < n {
+                    let to = room[16 + got as usize..].as_mut_ptr() as u64;
+                    let more = sys::raw3(nr::READ, pair[0] as u64, to, (n - got) as u64);
+                    if more <= 0 {
+                        break;
+                    }
+                    got += more;
+                }
+                super::commit(Kind::Rest, 0, 16 + got as usize);
+            }
+            for fd in pair {
+                sys::raw3(nr::CLOSE, fd as u64, 0, 0);
+            }
+        }
     }
 
     /// What the image that replaces this one needs to go on recording.

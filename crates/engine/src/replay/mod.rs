@@ -56,6 +56,8 @@ pub struct Replay {
     pub record: u64,
     /// Kept files of the unit by number.
     files: BTreeMap<u32, FileRecord>,
+    /// Contents of small files, in the log.
+    contents: BTreeMap<u32, &'static [u8]>,
     pub threads: threads::Parked,
     pub descriptors: descriptors::Table,
     /// The call that the running thread is in.
@@ -90,6 +92,20 @@ impl Replay {
         self.source.config.files_fd
     }
 
+    /// A descriptor of this process that reads as the file was when it was kept; negative if it was not.
+    pub fn open_file(&self, id: u32, folder: i32) -> i64 {
+        match (self.contents.get(&id), self.files.get(&id)) {
+            (Some(bytes), _) => memory_file(bytes),
+            (None, Some(file)) if !file.key.is_empty() => source::open_kept(folder, &file.key),
+            _ => -sys::err::ENOENT,
+        }
+    }
+
+    /// The number of the file that was kept first under this name.
+    pub fn kept_under(&self, path: &[u8]) -> Option<u32> {
+        self.files.values().find(|f| f.path == path).map(|f| f.id)
+    }
+
     pub fn file(&self, id: u32) -> Option<&FileRecord> {
         self.files.get(&id)
     }
@@ -101,12 +117,6 @@ impl Replay {
     /// The log that is read now, and where.
     pub fn rest(&self) -> (&'static [u8], usize) {
         (self.source.logs[self.log], self.at)
-    }
-
-    /// Key of the file that was kept first under this name.
-    pub fn kept_under(&self, path: &[u8]) -> Option<String> {
-        let kept = self.files.values().find(|f| f.path == path && !f.key.is_empty());
-        kept.map(|f| f.key.clone())
     }
 
     /// Goes on behind the record `raw`.
@@ -126,6 +136,7 @@ impl Replay {
         self.log = log as usize;
         (self.at, self.record) = (0, 0);
         self.files.clear();
+        self.contents.clear();
         self.goal.forget();
     }
 
@@ -136,7 +147,7 @@ impl Replay {
         loop {
             let raw = log::record(&log[at..]).ok()?;
             match raw.kind {
-                Kind::Page | Kind::File | Kind::Inexact | Kind::Feature | Kind::Rest => at += raw.len,
+                Kind::Page | Kind::File | Kind::Inexact | Kind::Feature | Kind::Rest | Kind::Content => at += raw.len,
                 kind => return Some(kind),
             }
         }
@@ -155,7 +166,7 @@ impl Replay {
                 Kind::Call => return log::CallRecord::decode(raw.payload).map(|c| c.tick),
                 Kind::Special => return SpecialRecord::decode(raw.payload).map(|s| s.tick),
                 Kind::Signal => return SignalRecord::decode(raw.payload).map(|s| s.at.tick),
-                Kind::Write | Kind::File | Kind::Inexact | Kind::Feature | Kind::Rest | Kind::Page => {}
+                Kind::Write | Kind::File | Kind::Inexact | Kind::Feature | Kind::Rest | Kind::Page | Kind::Content => {}
                 _ => return None,
             }
         }
@@ -193,6 +204,7 @@ pub fn begin(e: &mut Engine, t: &mut Thread, source: Source) {
         at: 0,
         record: 0,
         files: BTreeMap::new(),
+        contents: BTreeMap::new(),
         threads: threads::Parked::default(),
         descriptors: descriptors::Table::default(),
         in_call: None,
@@ -210,6 +222,17 @@ pub fn begin(e: &mut Engine, t: &mut Thread, source: Source) {
         && r.source.config.serve
     {
         serve::begin(e);
+    }
+}
+
+/// A file in memory with these contents, at its beginning.
+fn memory_file(bytes: &[u8]) -> i64 {
+    // SAFETY: a file of our own.
+    unsafe {
+        let fd = sys::raw3(sys::nr::MEMFD_CREATE, c"clew-kept".as_ptr() as u64, 1, 0);
+        sys::raw3(sys::nr::WRITE, fd as u64, bytes.as_ptr() as u64, bytes.len() as u64);
+        sys::raw3(sys::nr::LSEEK, fd as u64, 0, 0);
+        fd
     }
 }
 
@@ -251,7 +274,13 @@ pub fn tell(e: &mut Engine) {
                     r.descriptors.inherit(d);
                 }
             }
-            Kind::Rest => r.descriptors.moved(raw.payload),
+            Kind::Rest if raw.flags == 1 => r.descriptors.moved(raw.payload),
+            Kind::Rest => {}
+            Kind::Content => {
+                if let [a, b, c, d, _, _, _, _, bytes @ ..] = raw.payload {
+                    r.contents.insert(u32::from_le_bytes([*a, *b, *c, *d]), bytes);
+                }
+            }
             Kind::Inexact | Kind::Feature | Kind::Start => {}
             _ => return,
         }

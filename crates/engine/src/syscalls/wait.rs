@@ -18,6 +18,8 @@ use crate::threads::record::Wait;
 use crate::threads::{Thread, Woken, sched};
 
 const CONNECT: u64 = 42;
+const FLOCK: u64 = 73;
+const LOCK_NB: u64 = 4;
 const O_NONBLOCK: i64 = 0o4000;
 const POLLIN: u32 = 1;
 const POLLOUT: u32 = 4;
@@ -47,8 +49,7 @@ impl Call<'_> {
         let mut timed = false;
         let limit = match self.row.map(|r| r.blocking(args)) {
             None | Some(Blocking::Never) => {
-                let r = self.make(args);
-                self.let_signal_arrive(args, r);
+                let r = self.make_and_signal(args);
                 return self.finish(r, args);
             }
             Some(Blocking::Timed(t)) => {
@@ -172,6 +173,11 @@ impl Call<'_> {
             nr::EPOLL_WAIT | nr::EPOLL_PWAIT => a[3] = millis,
             nr::EPOLL_PWAIT2 => a[3] = at,
             nr::WAIT4 => a[2] |= 1,
+            FLOCK => a[1] |= LOCK_NB,
+            // The next lower number does the same without waiting.
+            nr::FCNTL => a[1] -= 1,
+            nr::WAITID => return self.attempt_waitid(args),
+            nr::OPEN | nr::CREAT | nr::OPENAT | nr::OPENAT2 => return self.attempt_open(args),
             // Only a signal ends it.
             nr::PAUSE => return Attempt::WouldWait,
             _ => return self.attempt_on_fd(args),
@@ -182,11 +188,13 @@ impl Call<'_> {
     fn make_attempt(&mut self, a: &Args, really: bool) -> Attempt {
         let r = if really && !sched().single() { self.outside_baton(a) } else { self.make(a) };
         match r {
+            0 if matches!(self.nr, FLOCK | nr::FCNTL) => Attempt::Result(0),
             0 => {
                 self.take_signal_under_mask(a);
                 Attempt::WouldWait
             }
-            r if r == -err::EAGAIN && self.nr == nr::RT_SIGTIMEDWAIT => Attempt::WouldWait,
+            r if -r == err::EAGAIN && matches!(self.nr, nr::RT_SIGTIMEDWAIT | FLOCK | nr::FCNTL) => Attempt::WouldWait,
+            r if -r == err::EACCES && self.nr == nr::FCNTL => Attempt::WouldWait,
             // What interrupted it, if anything of the guest's did, the caller finds out.
             r if r == -err::RESTART || r == -err::EINTR => Attempt::WouldWait,
             r => Attempt::Result(r),
@@ -233,6 +241,41 @@ impl Call<'_> {
     }
 
 
+    /// Without waiting the answer is the same whether there was a child to tell of or not, so it is looked at first.
+    fn attempt_waitid(&mut self, args: &Args) -> Attempt {
+        const WNOHANG: u64 = 1;
+        let mut info = [0u8; 128];
+        let mut a = *args;
+        a[2] = info.as_mut_ptr() as u64;
+        a[3] |= WNOHANG;
+        match self.make(&a) {
+            // The signal is in the first word when there is one.
+            0 if info[0] == 0 => Attempt::WouldWait,
+            0 if args[2] != 0 && sys::write_guest(args[2], &info) < info.len() => Attempt::Result(-err::EFAULT),
+            r => Attempt::Result(r),
+        }
+    }
+
+    /// Only FIFOs make an opener wait, and some devices.
+    fn attempt_open(&mut self, args: &Args) -> Attempt {
+        const AT_FDCWD: u64 = -100i64 as u64;
+        const FIFO: u32 = 0o010000;
+        const CHARACTERS: u32 = 0o020000;
+        const MEMORY: u64 = 1;
+        let (folder, path) = match self.nr {
+            nr::OPEN | nr::CREAT => (AT_FDCWD, args[0]),
+            _ => (args[0], args[1]),
+        };
+        let mut stat = [0u64; 18];
+        // SAFETY: the kernel reads the guest's path and writes struct stat (144 bytes).
+        let r = unsafe { sys::raw(nr::NEWFSTATAT, [folder, path, stat.as_mut_ptr() as u64, 0, 0, 0]) };
+        match stat[3] as u32 & 0o170000 {
+            FIFO if r == 0 => Attempt::Unknown,
+            CHARACTERS if r == 0 && stat[5] >> 8 != MEMORY => Attempt::Unknown,
+            _ => Attempt::Result(self.make(args)),
+        }
+    }
+
     fn attempt_on_fd(&mut self, args: &Args) -> Attempt {
         let Some(Blocking::OnFd(arg)) = self.row.map(|r| r.blocking(args)) else { return Attempt::Unknown };
         let fd = args[arg as usize];
@@ -261,41 +304,40 @@ impl Call<'_> {
         flags & MSG_DONTWAIT != 0
     }
 
-    /// A signal that was sent to another thread of this process has to be there before anybody goes on: when the kernel
-    /// gets round to that does not follow from ticks, and time must not pass for a thread that is about to be interrupted.
-    fn let_signal_arrive(&mut self, args: &Args, result: i64) {
-        let (whom, signal, thread) = match self.nr {
-            nr::KILL | nr::RT_SIGQUEUEINFO => (args[0], args[1], false),
-            nr::TKILL => (args[0], args[1], true),
-            nr::TGKILL | nr::RT_TGSIGQUEUEINFO => (args[1], args[2], true),
-            _ => return,
+    /// Makes a call that does not wait. A signal that it sends to another thread of this process has to be there before
+    /// anybody goes on: when the kernel gets round to that does not follow from ticks, and virtual time must not pass for
+    /// a thread that is about to be interrupted.
+    fn make_and_signal(&mut self, args: &Args) -> i64 {
+        let (whom, signal) = match self.nr {
+            nr::KILL | nr::RT_SIGQUEUEINFO => (None, args[1] as u32),
+            nr::TKILL => (Some(args[0]), args[1] as u32),
+            nr::TGKILL | nr::RT_TGSIGQUEUEINFO => (Some(args[1]), args[2] as u32),
+            _ => return self.make(args),
         };
-        let signal = signal as u32;
-        if result != 0 || !(1..=64).contains(&signal) || self.e.actions.get(signal).handler <= SIG_IGN {
-            return;
-        }
         // SAFETY: asks for a number.
-        if !thread && whom != unsafe { sys::raw3(nr::GETPID, 0, 0, 0) } as u64 {
-            return;
+        let ours = whom.is_some() || args[0] == unsafe { sys::raw3(nr::GETPID, 0, 0, 0) } as u64;
+        if !ours || !(1..=64).contains(&signal) || self.e.actions.get(signal).handler <= SIG_IGN {
+            return self.make(args);
         }
-        let me = self.t.index;
-        let regions = self.e.thread_regions;
+        let (me, regions) = (self.t.index, self.e.thread_regions);
         // SAFETY: regions below the count exist; only words that their own threads change are looked at.
-        let others = || (0..regions).filter(|n| *n != me).map(|n| unsafe { Thread::by_index(n) });
-        let there = |t: &Thread| is(t, Wait::Running) && interrupted(t);
-        let takes = |t: &Thread| {
-            !is(t, Wait::Gone) && t.mask & bit(signal) == 0 && (!thread || t.tid == whom as u32)
-        };
+        let all = || (0..regions).filter(|n| *n != me).map(|n| unsafe { Thread::by_index(n) });
+        let others = || all().filter(|t| !is(t, Wait::Gone));
         // One that has a signal in hand already takes this one later, in the kernel's order.
-        if others().any(|t| takes(t) && interrupted(t)) || !others().any(|t| takes(t)) {
-            return;
-        }
-        for _ in 0..NAPS {
-            if interrupted(self.t) || others().any(|t| takes(t) && there(t)) {
-                return;
+        let takes = |t: &Thread| {
+            !interrupted(t) && t.mask & bit(signal) == 0 && whom.is_none_or(|tid| tid as u32 == t.tid)
+        };
+        let expected = others().any(|t| takes(t));
+        let before = others().filter(|t| interrupted(t)).count();
+        let r = self.make(args);
+        for _ in 0..if r == 0 && expected { NAPS } else { 0 } {
+            let there = others().filter(|t| interrupted(t)).count() > before;
+            if interrupted(self.t) || there && others().all(|t| !interrupted(t) || is(t, Wait::Running)) {
+                break;
             }
-            nap(NAP_NS);
+            sys::nap(NAP_NS);
         }
+        r
     }
 
     /// Gives the others a turn. When nobody can do anything, time passes.
@@ -316,8 +358,7 @@ impl Call<'_> {
     fn pass_time(&mut self, next: u64, outside: bool) {
         let mut step = next.saturating_sub(self.e.clock.virtual_ns());
         if outside || has_children() {
-            step = step.min(sched().next_pause(self.e.clock.now()));
-            nap(step);
+            step = sched().pause(self.e.clock.now(), step);
         } else if next == u64::MAX {
             return;
         }
@@ -398,10 +439,4 @@ fn has_children() -> bool {
     const LOOK_ONLY: u64 = 0x100_0000 | 4 | 1;
     // SAFETY: asks without taking anything: any child that has ended, without waiting, to be asked again.
     unsafe { sys::raw(nr::WAITID, [0, 0, 0, LOOK_ONLY, 0, 0]) != -err::ECHILD }
-}
-
-fn nap(ns: u64) {
-    let time = [ns / 1_000_000_000, ns % 1_000_000_000];
-    // SAFETY: the kernel reads the time to sleep.
-    unsafe { sys::raw3(nr::NANOSLEEP, time.as_ptr() as u64, 0, 0) };
 }

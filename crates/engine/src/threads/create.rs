@@ -49,6 +49,7 @@ pub fn thread(call: &mut Call<'_>, flags: u64, stack: u64, ptid: u64, ctid: u64,
     child.serial = call.e.stats.threads as u32;
     call.e.stats.threads += 1;
     sched().admit(child);
+    call.e.chaos_begins();
     apply_mask(call.t);
     Outcome::Value(tid)
 }

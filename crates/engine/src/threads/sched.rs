@@ -56,6 +56,8 @@ pub struct Sched {
     /// With a seed: the tick at which everybody waited for the world outside, and how often time has passed since.
     quiet: AtomicU64,
     pauses: AtomicU32,
+    /// The real time that corresponds to virtual time now, in that case.
+    paced: AtomicU64,
 }
 
 /// Why a wait ended.
@@ -201,13 +203,19 @@ impl Sched {
         n
     }
 
-    /// How long to wait for the world outside before everybody tries again; the longer it was in vain, the longer.
-    pub fn next_pause(&self, tick: u64) -> u64 {
+    /// Everybody waits for the world outside: lets real time pass before everybody tries again, the longer the longer it
+    /// was in vain, but at most `most` nanoseconds. Answers by how much virtual time has to go on, which does not depend on
+    /// how long it really took; the next pause makes up for that.
+    pub fn pause(&self, tick: u64, most: u64) -> u64 {
         if self.quiet.swap(tick, Relaxed) != tick {
             self.pauses.store(0, Relaxed);
+            self.paced.store(sys::monotonic_ns(), Relaxed);
         }
         let before = self.pauses.fetch_add(1, Relaxed);
-        PAUSE_NS << (before / PAUSES).min(LONGEST)
+        let step = most.min(PAUSE_NS << (before / PAUSES).min(LONGEST));
+        let until = self.paced.fetch_add(step, Relaxed) + step;
+        sys::nap(until.saturating_sub(sys::monotonic_ns()));
+        step
     }
 
     pub fn single(&self) -> bool {

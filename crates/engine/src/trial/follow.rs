@@ -66,7 +66,7 @@ impl Follow {
                     writes.clear();
                     calls += 1;
                 }
-                Kind::Page | Kind::File | Kind::Rest | Kind::Inexact | Kind::Feature => {}
+                Kind::Page | Kind::File | Kind::Rest | Kind::Inexact | Kind::Feature | Kind::Content => {}
                 _ => writes.clear(),
             }
         }

@@ -8,11 +8,13 @@
 //!            anything else              the trial is lost, and says what was asked for
 //! ```
 //! Nothing outside changes: files are opened for reading only, what is written goes into files in memory or to the host,
-//! nothing is sent, nobody is signalled, no program is started. The trial has a budget of ticks and memory.
+//! nothing is sent, nobody is signalled, no program is started. The trial has a budget of ticks and memory, and the
+//! kernel refuses it what it must not do anyway ([`belt`]).
 //!
 //! May miss: what the guest wrote into files before the trial began is not in its world; descriptors that another
 //! recorded process fed have only the bytes that were read from them.
 
+mod belt;
 pub mod calls;
 pub mod follow;
 pub mod threads;
@@ -94,6 +96,9 @@ pub fn begin(e: &mut Engine, t: &mut Thread, limits: TrialLimits) {
     world::begin(e);
     threads::begin(e);
     e.place_no_sites();
+    if limits.belt {
+        belt::put_on();
+    }
     e.clock.allow(TURN);
 }
 
@@ -163,7 +168,8 @@ fn end_by_signal(signal: u32) -> ! {
         let none = 0u64;
         sys::raw(nr::RT_SIGPROCMASK, [2, &raw const none as u64, 0, 8, 0, 0]);
         let pid = sys::raw3(nr::GETPID, 0, 0, 0) as u64;
-        sys::raw3(nr::KILL, pid, signal as u64, 0);
+        let tid = sys::raw3(nr::GETTID, 0, 0, 0) as u64;
+        sys::raw3(nr::TGKILL, pid, tid, signal as u64);
     }
     sys::exit_group(128 + signal as u64)
 }

@@ -6,7 +6,6 @@
 
 use super::{follow, trial};
 use crate::replay::replay;
-use crate::replay::source::open_kept;
 use crate::state::Engine;
 use crate::sys::{self, err, nr};
 use alloc::collections::BTreeMap;
@@ -150,8 +149,8 @@ pub fn real(e: &mut Engine, fd: u64) -> Option<i64> {
     match trial(e).world.backing(fd)?.clone() {
         Backing::Real(real) => Some(real),
         Backing::Kept { file, flags, position } => {
-            let key = replay(e).file(file)?.key.clone();
-            let kept = open_kept(e.hidden.folder, &key);
+            let folder = e.hidden.folder;
+            let kept = replay(e).open_file(file, folder);
             if sys::is_err(kept) {
                 return None;
             }
@@ -309,16 +308,23 @@ fn open_for_reading(e: &mut Engine, dir: u64, path: &[u8], name: &[u8]) -> i64 {
             }
         }
     };
-    let Some(key) = replay(e).kept_under(name) else { return now };
-    let same = now >= 0 && crate::record::files::Stamp::of(now as u64).is_some_and(|s| key.starts_with(&s.name()));
-    if same {
+    let Some(file) = replay(e).kept_under(name) else { return now };
+    let key = replay(e).file(file).map(|f| f.key.clone()).unwrap_or_default();
+    let same = |s: crate::record::files::Stamp| !key.is_empty() && key.starts_with(&s.name());
+    if now >= 0 && crate::record::files::Stamp::of(now as u64).is_some_and(same) {
+        return now;
+    }
+    let folder = e.hidden.folder;
+    let kept = replay(e).open_file(file, folder);
+    if sys::is_err(kept) {
+        // It was not kept after all: as it is now.
         return now;
     }
     if now >= 0 {
         // SAFETY: our own descriptor.
         unsafe { sys::raw3(nr::CLOSE, now as u64, 0, 0) };
     }
-    open_kept(e.hidden.folder, &key)
+    kept
 }
 
 /// Does the name lead to something, in the trial?

@@ -1,0 +1,135 @@
+//! Trials of one unit of a recording, as the search wants them.
+
+use super::make;
+use super::written::Written;
+use diagnose::switching::Each;
+use diagnose::{End, Met, Run, Stop, Stream, Trial, Trials};
+use model::serve::{Alteration, Answer, Moment, Request, TrialEnd, Until, Why};
+use recording::UnitName;
+use session::{Budget, Candidate, Session, TrialOutcome, alter};
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// Longer than this nobody waits to see whether a run comes to the failing place.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// The place where the recorded run failed: an instruction in a certain frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Witness {
+    pub pc: u64,
+    pub stack: u64,
+    /// The failing execution was the first one of the instruction.
+    pub first: bool,
+}
+
+/// Makes trials.
+pub struct Bench<'a> {
+    pub session: Session,
+    pub written: &'a Written,
+    pub unit: UnitName,
+    pub budget: Budget,
+    pub until: Instant,
+    pub interrupted: Arc<AtomicBool>,
+    pub script: Option<&'a str>,
+    pub witness: Option<Witness>,
+    /// Time spent in trials.
+    pub spent: Duration,
+}
+
+impl Bench<'_> {
+    fn whole(&self, moment: Moment, outcome: TrialOutcome) -> Run {
+        let end = match outcome.end {
+            TrialEnd::Exited(status) => End::Exited(status),
+            TrialEnd::Signaled { signal, moment, .. } => End::Signaled { signal, pc: moment.pc },
+            TrialEnd::RanAway => End::StillRunning,
+            TrialEnd::Deadlocked => End::Deadlocked,
+            TrialEnd::OutOfMemory => End::OutOfMemory,
+            TrialEnd::Lost(why) => End::Lost(why),
+        };
+        Run { output: self.written.altered(self.unit, moment, outcome.output), end }
+    }
+
+    /// Goes the altered way until the program wants something from outside, and counts how often it is at the witness.
+    fn count_meetings(&mut self, at: Moment, witness: Witness) -> Result<Met, session::Error> {
+        self.session.seek(at, &mut || false)?;
+        let thread = self.session.place().thread;
+        let live = self.session.copy()?;
+        alter(&live, Alteration::Flip)?;
+        live.ask(&Request::Leave { thread })?;
+        live.ask(&Request::Breakpoints(vec![witness.pc]))?;
+        let begun = Instant::now();
+        let mut met = 0;
+        while met < 2 {
+            let answer = live.ask_long(&Request::Run(Until::default()), &mut || begun.elapsed() > LOOK)?;
+            if !matches!(answer, Answer::Stopped { why: Why::Breakpoint, .. }) {
+                break;
+            }
+            let registers = session::registers_of(&live, thread)?;
+            met += usize::from(registers.gpr[4] == witness.stack);
+        }
+        Ok(match met {
+            // It may come there later: after the first system call nobody looks.
+            0 => Met::Unknown,
+            1 if witness.first => Met::Once,
+            _ => Met::Several,
+        })
+    }
+}
+
+impl Trials for Bench<'_> {
+    fn batch(&mut self, trials: &[Trial], each: Each<'_>) -> Result<(), String> {
+        let alteration = |flip: bool| if flip { Alteration::Flip } else { Alteration::Null };
+        let candidates: Vec<Candidate> =
+            trials.iter().map(|t| Candidate { moment: t.moment, alteration: alteration(t.flip) }).collect();
+        let begun = Instant::now();
+        let mut outcomes = Vec::new();
+        let (until, interrupted) = (self.until, self.interrupted.clone());
+        let made = self.session.trials(&candidates, &self.budget, &mut |n, outcome| {
+            outcomes.push((n, outcome));
+            let stop = Instant::now() > until || make::is_raised(&interrupted);
+            if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        self.spent += begun.elapsed();
+        for (n, outcome) in outcomes {
+            let run = outcome.map(|o| self.whole(trials[n].moment, o)).map_err(|e| e.to_string());
+            each(n, run);
+        }
+        made.map_err(|e| e.to_string())
+    }
+
+    fn meets_failure(&mut self, at: Moment) -> Met {
+        let Some(witness) = self.witness else { return Met::Unknown };
+        self.count_meetings(at, witness).unwrap_or(Met::Unknown)
+    }
+
+    fn check(&self, run: &Run) -> bool {
+        self.script.is_none_or(|script| run_check(script, &run.stream(Stream::Stdout)))
+    }
+
+    fn stop(&self) -> Option<Stop> {
+        if make::is_raised(&self.interrupted) {
+            return Some(Stop::Interrupted);
+        }
+        (Instant::now() > self.until).then_some(Stop::Time)
+    }
+}
+
+/// Does the script take this output for right?
+pub fn run_check(script: &str, output: &[u8]) -> bool {
+    let child = Command::new("/bin/sh")
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let Ok(mut child) = child else { return false };
+    if let Some(mut stdin) = child.stdin.take() {
+        // A script that does not read everything is none the worse for it.
+        let _ = stdin.write_all(output);
+    }
+    child.wait().is_ok_and(|status| status.success())
+}

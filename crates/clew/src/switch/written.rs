@@ -1,0 +1,171 @@
+//! What a recorded tree wrote to the standard streams, and what it would have written in a trial.
+//!
+//! An altered run wrote what was recorded before the moment of the change, and then what the trial wrote. Processes that
+//! were there before the moment are taken to write what they wrote; those that the altered one forked later are the
+//! trial's own. Outputs of several processes keep the order of the recording as long as the trial writes as often.
+//!
+//! May miss: what other processes would have written had they heard of the change.
+
+use diagnose::Run;
+use model::log::{CallRecord, Kind, Origin};
+use model::serve::Moment;
+use model::wire::Report;
+use recording::{Recording, UnitName};
+use session::{Error, ReplayOptions, Replayer};
+use std::collections::{BTreeMap, HashMap};
+
+/// One write of one process.
+#[derive(Clone, Debug)]
+struct Chunk {
+    unit: UnitName,
+    time: u64,
+    /// Where its process was.
+    at: Moment,
+    stream: u8,
+    bytes: Vec<u8>,
+}
+
+/// A moment of a unit at which it made a call, and the time when that came back.
+type Clock = Vec<(Moment, u64)>;
+
+/// All that was written, in order.
+pub struct Written {
+    chunks: Vec<Chunk>,
+    clocks: BTreeMap<UnitName, Clock>,
+    /// Forked units: whose, and when.
+    forks: BTreeMap<UnitName, (UnitName, u64)>,
+}
+
+impl Written {
+    /// Replays everything once and listens. Answers also in what the replay differs from the recording.
+    pub fn gather(replayer: &Replayer<'_>) -> Result<(Written, Vec<String>), Error> {
+        let recording = replayer.recording;
+        let (clocks, forks) = (clocks(recording), forks(recording));
+        let mut by_time = HashMap::new();
+        for (unit, clock) in &clocks {
+            by_time.extend(clock.iter().map(|(at, time)| ((unit.pid, *time), (*unit, *at))));
+        }
+        let (mut chunks, mut differences) = (Vec::new(), Vec::new());
+        let how = ReplayOptions { emit: true, descendants: true, ..ReplayOptions::default() };
+        for image in replayer.images() {
+            let results = replayer.run(&image, &how, |packet| {
+                if let Report::Output { stream, time, bytes } = &packet.report
+                    && let Some((unit, at)) = by_time.get(&(packet.pid, *time))
+                {
+                    chunks.push(Chunk { unit: *unit, time: *time, at: *at, stream: *stream, bytes: bytes.clone() });
+                }
+            })?;
+            let differs = |(pid, r): (&u32, &model::wire::Replayed)| {
+                r.difference.as_ref().map(|d| format!("process {pid} differs in replay at record {}: {d}", r.records))
+            };
+            differences.extend(results.iter().filter_map(differs));
+        }
+        chunks.sort_by_key(|c| c.time);
+        Ok((Written { chunks, clocks, forks }, differences))
+    }
+
+    /// Everything, as the recorded run wrote it.
+    pub fn all(&self) -> Vec<(u8, Vec<u8>)> {
+        self.chunks.iter().map(Chunk::piece).collect()
+    }
+
+    /// The unit that wrote the byte at `offset` of a stream.
+    pub fn writer(&self, streams: &[u8], offset: usize) -> Option<UnitName> {
+        let mut passed = 0;
+        self.chunks.iter().filter(|c| streams.contains(&c.stream)).find_map(|c| {
+            passed += c.bytes.len();
+            (passed > offset).then_some(c.unit)
+        })
+    }
+
+    /// What the altered run of `unit` wrote, changed at `moment`, if the trial wrote `trial` from there on.
+    pub fn altered(&self, unit: UnitName, moment: Moment, trial: Vec<(u8, Vec<u8>)>) -> Vec<(u8, Vec<u8>)> {
+        let now = self.time_of(unit, moment);
+        let (mut output, mut own, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        for c in &self.chunks {
+            let mine = c.unit == unit;
+            if mine && c.at < moment || !mine && c.time <= now {
+                output.push(c.piece());
+            } else if mine {
+                own.push(c.time);
+            } else if !self.comes_later(c.unit, unit, moment.tick) {
+                others.push(c);
+            }
+        }
+        let mut others = others.into_iter().peekable();
+        for (n, piece) in trial.into_iter().enumerate() {
+            let time = own.get(n).copied().unwrap_or(u64::MAX);
+            while let Some(c) = others.next_if(|c| c.time < time) {
+                output.push(c.piece());
+            }
+            output.push(piece);
+        }
+        output.extend(others.map(Chunk::piece));
+        output
+    }
+
+    /// When the unit made its last call before the moment.
+    fn time_of(&self, unit: UnitName, moment: Moment) -> u64 {
+        let Some(clock) = self.clocks.get(&unit) else { return 0 };
+        let before = clock.iter().rev().find(|(at, _)| *at < moment);
+        before.map_or(0, |(_, time)| *time)
+    }
+
+    /// Does `other` come from a fork of `unit` at or after this tick?
+    fn comes_later(&self, other: UnitName, unit: UnitName, tick: u64) -> bool {
+        let (mut at, mut generations) = (other, 0);
+        while let Some((parent, forked)) = self.forks.get(&at) {
+            if *parent == unit {
+                return *forked >= tick;
+            }
+            (at, generations) = (*parent, generations + 1);
+            if generations > self.forks.len() {
+                break;
+            }
+        }
+        false
+    }
+
+    /// The tick at which a forked unit begins.
+    pub fn begins(&self, unit: UnitName) -> u64 {
+        self.forks.get(&unit).map_or(0, |(_, tick)| *tick)
+    }
+}
+
+impl Chunk {
+    fn piece(&self) -> (u8, Vec<u8>) {
+        (self.stream, self.bytes.clone())
+    }
+}
+
+/// When each unit made calls.
+fn clocks(recording: &Recording) -> BTreeMap<UnitName, Clock> {
+    let mut clocks = BTreeMap::new();
+    for unit in recording.units() {
+        let Ok(log) = recording.log(&unit.name) else { continue };
+        let calls = log.records().filter(|(_, r)| r.kind == Kind::Call).filter_map(|(_, r)| CallRecord::decode(r.payload));
+        let clock: Clock = calls.map(|c| (Moment { tick: c.tick, pc: c.pc }, c.time)).collect();
+        clocks.insert(unit.name, clock);
+    }
+    clocks
+}
+
+/// Where forked units begin: the parent and its tick.
+fn forks(recording: &Recording) -> BTreeMap<UnitName, (UnitName, u64)> {
+    let mut forks = BTreeMap::new();
+    for unit in recording.units() {
+        let Origin::Fork { unit: parent, record } = &unit.start.origin else { continue };
+        let Ok(parent) = parent.parse::<UnitName>() else { continue };
+        let Ok(log) = recording.log(&parent) else { continue };
+        let mut behind = log.records().skip(*record as usize).filter(|(_, r)| r.kind == Kind::Call);
+        if let Some(call) = behind.next().and_then(|(_, r)| CallRecord::decode(r.payload)) {
+            forks.insert(unit.name, (parent, call.tick));
+        }
+    }
+    forks
+}
+
+/// The whole recorded run.
+pub fn recorded(written: &Written, end: diagnose::End) -> Run {
+    Run { output: written.all(), end }
+}

@@ -1,0 +1,147 @@
+//! What became of the failure in one trial.
+//!
+//! A run that ends well is *fixed* only if something says that its result is right: the oracle sees results, or the
+//! failure itself was a wrong result. A crash or a hang that is merely not met is *avoided*, because whoever never comes to
+//! the failing place never fails there; flipping the branch of a failing assertion does just that.
+
+use crate::oracle::{End, Failure, Judgement, Oracle, Run};
+use std::fmt;
+
+/// The recorded run, and what is wrong with it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failing {
+    pub run: Run,
+    pub failure: Failure,
+}
+
+/// What became of the failure.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    Fixed,
+    SameFailure,
+    OtherFailure(Failure),
+    /// The failing place was not met; nothing says that anything was repaired.
+    Avoided,
+    RanAway,
+    Deadlocked,
+    OutOfMemory,
+    /// The world could not answer; says what.
+    Lost(String),
+}
+
+impl Verdict {
+    pub fn of(trial: &Run, failing: &Failing, oracle: &Oracle, check: &mut dyn FnMut(&Run) -> bool) -> Verdict {
+        let failure = match oracle.judge(trial, check) {
+            Judgement::Passes if failing.hides_behind_its_end() && !oracle.sees_results() => return Verdict::Avoided,
+            Judgement::Passes => return Verdict::Fixed,
+            Judgement::Fails(failure) => failure,
+        };
+        let hung = failing.failure == Failure::Hang;
+        match &trial.end {
+            // Whether it waits or computes: it does not end.
+            End::StillRunning | End::Deadlocked if hung && trial.agrees_with(&failing.run) => Verdict::SameFailure,
+            End::StillRunning => Verdict::RanAway,
+            End::Deadlocked => Verdict::Deadlocked,
+            End::OutOfMemory => Verdict::OutOfMemory,
+            End::Lost(why) => Verdict::Lost(why.clone()),
+            _ if failure == failing.failure => Verdict::SameFailure,
+            _ => Verdict::OtherFailure(failure),
+        }
+    }
+
+    /// The word for it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Verdict::Fixed => "fixed",
+            Verdict::SameFailure => "same failure",
+            Verdict::OtherFailure(_) => "other failure",
+            Verdict::Avoided => "avoided",
+            Verdict::RanAway => "ran away",
+            Verdict::Deadlocked => "deadlocked",
+            Verdict::OutOfMemory => "out of memory",
+            Verdict::Lost(_) => "lost",
+        }
+    }
+}
+
+impl Failing {
+    /// A crash or a hang: not meeting it looks like success.
+    pub fn hides_behind_its_end(&self) -> bool {
+        matches!(self.failure, Failure::Crash { .. } | Failure::Hang)
+    }
+
+    /// Why a control, a trial without any change, does not confirm this run; nothing if it does.
+    pub fn doubt(&self, control: &Run, verdict: &Verdict) -> Option<String> {
+        match verdict {
+            Verdict::SameFailure if control.same_output(&self.run) => None,
+            Verdict::SameFailure if self.failure == Failure::Hang => None,
+            Verdict::SameFailure => Some("the same failure with other output".into()),
+            other => Some(other.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            Verdict::OtherFailure(failure) => write!(f, " ({failure})"),
+            Verdict::Lost(why) => write!(f, " ({why})"),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CRASH: End = End::Signaled { signal: 6, pc: 9 };
+
+    fn run(text: &str, end: End) -> Run {
+        Run { output: vec![(1, text.into())], end }
+    }
+
+    #[track_caller]
+    fn check(expected: Option<&str>, failing: Run, trial: Run, verdict: &Verdict) {
+        let oracle = Oracle { stdout: expected.map(Into::into), ..Oracle::default() };
+        let judged = match oracle.judge(&failing, &mut |_| true) {
+            Judgement::Fails(failure) => Failing { run: failing, failure },
+            Judgement::Passes => panic!("it must fail"),
+        };
+        assert_eq!(&Verdict::of(&trial, &judged, &oracle, &mut |_| true), verdict);
+    }
+
+    #[test]
+    fn a_crash_that_is_not_met_is_not_fixed() {
+        check(None, run("", CRASH), run("", End::Exited(0)), &Verdict::Avoided);
+        check(None, run("", End::StillRunning), run("", End::Exited(0)), &Verdict::Avoided);
+        check(Some("x"), run("", CRASH), run("x", End::Exited(0)), &Verdict::Fixed);
+    }
+
+    #[test]
+    fn failures_are_the_same_if_the_first_wrong_thing_is() {
+        check(None, run("", CRASH), run("more", CRASH), &Verdict::SameFailure);
+        let elsewhere = End::Signaled { signal: 6, pc: 10 };
+        let other = Verdict::OtherFailure(Failure::Crash { signal: 6, pc: 10 });
+        check(None, run("", CRASH), run("", elsewhere), &other);
+        check(Some("abc"), run("axx", End::Exited(0)), run("axy", End::Exited(1)), &Verdict::SameFailure);
+    }
+
+    #[test]
+    fn a_hang_in_a_hanging_program_is_the_same_failure() {
+        check(None, run("", End::StillRunning), run("", End::StillRunning), &Verdict::SameFailure);
+        check(None, run("ab", End::StillRunning), run("a", End::StillRunning), &Verdict::SameFailure);
+        check(None, run("ab", End::StillRunning), run("x", End::StillRunning), &Verdict::RanAway);
+        check(None, run("", CRASH), run("", End::StillRunning), &Verdict::RanAway);
+        check(None, run("", CRASH), run("", End::Deadlocked), &Verdict::Deadlocked);
+    }
+
+    #[test]
+    fn a_control_must_write_what_was_recorded() {
+        let failing = Failing { run: run("ab", CRASH), failure: Failure::Crash { signal: 6, pc: 9 } };
+        assert_eq!(failing.doubt(&run("ab", CRASH), &Verdict::SameFailure), None);
+        assert!(failing.doubt(&run("a", CRASH), &Verdict::SameFailure).is_some());
+        assert!(failing.doubt(&run("ab", CRASH), &Verdict::RanAway).is_some());
+    }
+}

@@ -1,0 +1,88 @@
+//! One thread of a session at its moment, for questions about its stack and variables.
+//!
+//! ```text
+//! Session + Recording + Images ── scene ─▶ Scene: image::Stopped ─▶ backtrace, Inspector, expressions
+//! ```
+//! Registers and the list of images are taken once; memory is read when it is asked for, so a scene must not outlive the
+//! moment, which its borrow of the session ensures.
+
+use crate::error::Error;
+use crate::timeline::Session;
+use image::{FileOffset, Images, LoadedImages, MappedFile, Register, Search};
+use model::GuestAddr;
+use model::serve::{MapInfo, State};
+use recording::Recording;
+use std::path::PathBuf;
+
+/// A thread at a moment.
+pub struct Scene<'s> {
+    session: &'s Session,
+    state: State,
+    images: LoadedImages,
+}
+
+impl Session {
+    /// The thread of this number. `images` keeps what was opened: see [`images_of`].
+    pub fn scene(&self, recording: &Recording, images: &Images, thread: u32) -> Result<Scene<'_>, Error> {
+        let state = self.registers(thread)?;
+        Ok(Scene { session: self, state, images: self.loaded(recording, images)? })
+    }
+
+    /// The programs and libraries that are mapped now, the program first.
+    pub fn loaded(&self, recording: &Recording, images: &Images) -> Result<LoadedImages, Error> {
+        self.images_among(&self.maps()?, recording, images)
+    }
+
+    /// The same at the end of the recording, without moving this session.
+    pub fn loaded_at_end(&mut self, recording: &Recording, images: &Images) -> Result<LoadedImages, Error> {
+        let maps = self.maps_at_end()?;
+        self.images_among(&maps, recording, images)
+    }
+
+    fn images_among(&self, maps: &[MapInfo], recording: &Recording, images: &Images) -> Result<LoadedImages, Error> {
+        let unit = recording.unit(&self.unit()).ok();
+        let program = unit.and_then(|u| recording.file(&u.start.program)).unwrap_or_default();
+        let mapped = |m: &MapInfo| {
+            let path = recording.file(&m.key).filter(|_| !m.key.is_empty())?;
+            Some(MappedFile { path, start: GuestAddr(m.start), offset: FileOffset(m.offset) })
+        };
+        let mapped: Vec<MappedFile> = maps.iter().filter_map(mapped).collect();
+        Ok(LoadedImages::from_mappings(images, &program, &mapped))
+    }
+}
+
+/// Images whose debug information may lie in the recording.
+pub fn images_of(recording: &Recording) -> Images {
+    let mut search = Search::default();
+    search.roots.splice(0..0, recording.extra().map(|e| e.join("debug")).into_iter().collect::<Vec<PathBuf>>());
+    Images::with_search(search)
+}
+
+/// Hardware numbers of the registers in the order of DWARF.
+const HARDWARE: [usize; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
+/// Where `xmm0` lies in an area that `xsave` wrote.
+const VECTORS: usize = 160;
+
+impl image::Stopped for Scene<'_> {
+    fn read(&self, at: GuestAddr, to: &mut [u8]) -> usize {
+        // What cannot be asked cannot be read.
+        self.session.read(at, to).unwrap_or(0)
+    }
+
+    fn register(&self, register: Register) -> Option<u64> {
+        match register {
+            Register::RIP => Some(self.state.rip),
+            Register::FS_BASE => Some(self.state.fs_base),
+            Register(n) => HARDWARE.get(usize::from(n)).map(|h| self.state.gpr[*h]),
+        }
+    }
+
+    fn vector(&self, number: u16) -> Option<[u8; 16]> {
+        let at = VECTORS + 16 * usize::from(number);
+        self.state.extended.get(at..)?.first_chunk().copied().filter(|_| number < 16)
+    }
+
+    fn images(&self) -> &LoadedImages {
+        &self.images
+    }
+}
