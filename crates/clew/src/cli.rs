@@ -77,7 +77,8 @@ pub enum Verb {
   clew record -- ./prog input.txt            record a run
   clew replay latest                         run it again, exactly
   clew record -o bug.rec -- ./prog           put the recording elsewhere
-  clew record --seed 7 -- ./threaded         schedule, clock and random numbers follow from 7"
+  clew record --seed 7 -- ./threaded         schedule, clock and random numbers follow from 7
+  clew record --chaos --expect-exit 0 -- ./threaded   find a schedule under which it fails, and keep that run"
 )]
 pub struct Record {
     /// Put the recording into this folder, which must not exist or be empty
@@ -86,6 +87,14 @@ pub struct Record {
     /// Make schedules, clocks and random numbers follow from N alone
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+    /// Run it again and again, switching threads at random instructions, until it fails; keep that run
+    #[arg(long)]
+    pub chaos: bool,
+    /// With --chaos: how long to try (60s if nothing is said)
+    #[arg(long, value_name = "TIME", value_parser = oracle::duration, requires = "chaos")]
+    pub budget: Option<std::time::Duration>,
+    #[command(flatten)]
+    pub oracle: oracle::Oracle,
     /// Which CPU the program is told it runs on
     #[arg(long, value_enum, default_value_t)]
     pub cpu: CpuName,

@@ -41,7 +41,7 @@ pub fn run(_: &Demo, color: Color, startup: &Startup) -> i32 {
     message::stdout(&format!("    {}", String::from_utf8_lossy(&output.map(|o| o.stdout).unwrap_or_default())));
     step(3, "`clew switch --expect good.txt -- ./largest 3 7 9` records that run, then repeats it from every branch on");
     message::stdout("    that it has executed, with that one branch taken the other way, until the output is right:\n\n");
-    let status = search(&program, folder.path(), color, startup);
+    let status = search(&program, folder.path(), paint, startup, &messages);
     message::stdout("\n");
     step(4, "The loop ended one number too early: `i < count - 1` should be `i < count`. Now try your own:");
     message::stdout("    clew switch --expect good.txt -- ./your-program its arguments\n");
@@ -54,7 +54,7 @@ fn numbered(source: &str) -> String {
 }
 
 /// What a user would type, with a home for recordings that goes away.
-fn search(program: &Path, folder: &Path, color: Color, startup: &Startup) -> i32 {
+fn search(program: &Path, folder: &Path, paint: Paint, startup: &Startup, messages: &Messages) -> i32 {
     let good = folder.join("good.txt");
     if std::fs::write(&good, EXPECTED).is_err() {
         return status::INTERNAL;
@@ -68,7 +68,16 @@ fn search(program: &Path, folder: &Path, color: Color, startup: &Startup) -> i32
     env.extend(startup.env.iter().cloned());
     let inner = Startup { args: Vec::new(), env, blocked: startup.blocked, ignored: startup.ignored };
     match Cli::try_parse_from(words).map(|cli| cli.verb) {
-        Ok(Verb::Switch(options)) => switch::run(&options, color, &inner),
+        Ok(Verb::Switch(options)) => match switch::find(&options, &inner, messages) {
+            Ok(answer) => {
+                message::stdout(&switch::tell(&answer, paint));
+                if answer.search.critical.is_empty() { status::INTERNAL } else { 0 }
+            }
+            Err(refusal) => {
+                messages.error(&refusal.message);
+                refusal.status
+            }
+        },
         _ => status::INTERNAL,
     }
 }

@@ -16,6 +16,9 @@ const CAP: u64 = 20 << 30;
 
 /// Records the program of the command line; gives our exit status unless we die of the program's signal.
 pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
+    if options.chaos {
+        return crate::chaos::run(options, color, startup);
+    }
     let messages = Messages { paint: Paint::for_stderr(color, startup) };
     let Some(name) = options.command.first() else { return status::FAILURE };
     let program = match find::find(name, startup.variable("PATH")) {
@@ -124,7 +127,12 @@ pub fn prepare(options: &Options, program: &Path, meta: &Meta, startup: &Startup
 }
 
 pub fn ending(run: &Run) -> Option<Status> {
-    match &run.outcome {
+    status_of(&run.outcome)
+}
+
+/// How a program ended, for the recording to tell.
+pub fn status_of(outcome: &Outcome) -> Option<Status> {
+    match outcome {
         Outcome::Exited(code) => Some(Status::Exited(*code as u32)),
         Outcome::Signaled { signal, .. } => Some(Status::Signaled(*signal as u32)),
         _ => None,

@@ -9,7 +9,7 @@
 //! May miss: failures that need two switches, and wrong values that no branch chose.
 //! Source: X. Zhang, N. Gupta, R. Gupta, "Locating Faults Through Automated Predicate Switching", ICSE 2006.
 
-use crate::oracle::{Oracle, Run};
+use crate::oracle::{End, Oracle, Run};
 use crate::verdict::{Failing, Verdict};
 use model::serve::{Moment, Predicate};
 use std::collections::BTreeMap;
@@ -71,11 +71,13 @@ pub struct Plan {
     pub most: usize,
     /// Go on after the first repairs.
     pub all: bool,
+    /// Keep the verdict of every trial.
+    pub tell: bool,
 }
 
 impl Default for Plan {
     fn default() -> Plan {
-        Plan { batch: 64, most: 100_000, all: false }
+        Plan { batch: 64, most: 100_000, all: false, tell: false }
     }
 }
 
@@ -103,6 +105,8 @@ pub struct Search {
     pub critical: Vec<Finding>,
     /// Switches after which the failing place is not met.
     pub avoiding: Vec<Finding>,
+    /// The verdict of every trial and how it ended, if that was asked for.
+    pub told: Vec<(Predicate, Verdict, End)>,
     /// Trials by verdict, without controls.
     pub tally: BTreeMap<&'static str, u64>,
     pub tried: usize,
@@ -114,6 +118,24 @@ pub struct Search {
     /// Candidates that were not tried.
     pub left: usize,
     pub stopped: Option<Stop>,
+}
+
+impl Search {
+    /// Adds what a later search among other candidates found.
+    pub fn absorb(&mut self, later: Search) {
+        self.critical.extend(later.critical);
+        self.avoiding.extend(later.avoiding);
+        self.told.extend(later.told);
+        for (name, n) in later.tally {
+            *self.tally.entry(name).or_default() += n;
+        }
+        self.tried += later.tried;
+        self.controls += later.controls;
+        self.doubtful.extend(later.doubtful);
+        self.failed.extend(later.failed);
+        self.left = later.left;
+        self.stopped = later.stopped;
+    }
 }
 
 /// Searches among `predicates`, which are in the order of their execution.
@@ -134,7 +156,7 @@ pub fn switch(
         }
         let size = plan.batch.max(1).min(plan.most - search.tried).min(left.len());
         let (before, batch) = left.split_at(left.len() - size);
-        let tried = Batch { trials, batch, failing, oracle }.run(&mut search)?;
+        let tried = Batch { trials, batch, failing, oracle, tell: plan.tell }.run(&mut search)?;
         progress(&search);
         if tried < size {
             search.stopped = trials.stop();
@@ -152,6 +174,7 @@ struct Batch<'a> {
     batch: &'a [Predicate],
     failing: &'a Failing,
     oracle: &'a Oracle,
+    tell: bool,
 }
 
 /// What came of the trials of a batch, by their number.
@@ -253,6 +276,9 @@ impl Batch<'_> {
             }
         }
         *search.tally.entry(verdict.name()).or_default() += 1;
+        if self.tell {
+            search.told.push((predicate, verdict.clone(), run.end.clone()));
+        }
         match verdict {
             Verdict::Fixed => search.critical.push(Finding { predicate, verdict, run, doubt }),
             Verdict::Avoided => search.avoiding.push(Finding { predicate, verdict, run, doubt }),
@@ -264,7 +290,7 @@ impl Batch<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::oracle::{End, Failure, Stream};
+    use crate::oracle::{Failure, Stream};
     use std::cell::Cell;
 
     /// Trials whose results are written down: which tick repairs, where controls go wrong, when to stop.

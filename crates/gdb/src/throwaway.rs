@@ -6,6 +6,7 @@
 //! say, but gdb saves the signal information before a call and puts it back afterwards (`infcall_suspend_state` in
 //! `infrun.c`; rr relies on the same): a read of it, followed by a write of the instruction pointer, is a call; a write
 //! of it ends one. The copy outlives the call because its result may be in the copy's memory (`print strdup("x")`).
+//! A call whose arguments need another one (`puts("x")` calls `malloc` for the text) is announced before that one.
 //!
 //! May miss: `print $_siginfo`, then `set $pc = …`, then `continue` looks like a call and runs in the copy.
 
@@ -15,12 +16,14 @@ pub struct ThrowAway {
     exists: bool,
     /// Calls in progress; more than one when a breakpoint inside one led to another.
     calls: u32,
-    /// The signal information was read: a call may follow.
-    announced: bool,
+    /// How often the signal information was read without a call so far: so many may follow.
+    announced: u32,
     /// The user changed something, apart from what calls need.
     changed: bool,
     /// A call has ended: gdb now puts back what it had saved.
     restoring: bool,
+    /// The instruction pointer is among that, and has not been put back yet.
+    returning: bool,
 }
 
 /// What to do with the copy when time is to be moved.
@@ -43,30 +46,36 @@ impl ThrowAway {
     }
 
     pub fn siginfo_read(&mut self) {
-        self.announced = true;
+        self.announced += 1;
     }
 
     pub fn siginfo_written(&mut self) {
-        self.announced = false;
         if self.calls > 0 {
             self.calls -= 1;
-            self.restoring = true;
+            (self.restoring, self.returning) = (true, true);
+        } else {
+            self.announced = 0;
         }
     }
 
     /// Something was written to the copy; `moves` if the instruction pointer changed.
     pub fn written(&mut self, moves: bool) {
         self.exists = true;
-        if self.announced && moves {
-            self.announced = false;
+        if moves && self.returning {
+            self.returning = false;
+        } else if moves && self.announced > 0 {
+            self.announced -= 1;
             self.calls += 1;
+            self.restoring = false;
         }
-        self.changed |= !self.announced && !self.restoring && self.calls == 0;
+        self.changed |= self.announced == 0 && !self.restoring && self.calls == 0;
     }
 
     pub fn on_resume(&mut self) -> OnResume {
+        if !self.exists {
+            self.announced = 0;
+        }
         if self.in_call() || !self.exists {
-            self.announced = false;
             return OnResume::Go;
         }
         self.end()
@@ -132,6 +141,16 @@ mod tests {
         let copy = check_resume(&[Read, Jump, Read, Jump, Put], OnResume::Go);
         assert!(copy.in_call());
         check_resume(&[Read, Jump, Read, Jump, Put, Put], OnResume::End { changed: false });
+    }
+
+    #[test]
+    fn a_call_for_an_argument_of_another_call_is_none_of_its_own() {
+        let nested = [Read, Read, Jump, Put, Jump, Write];
+        let mut copy = check_resume(&[&nested[..], &[Jump]].concat(), OnResume::Go);
+        assert!(copy.in_call());
+        copy.siginfo_written();
+        copy.written(true);
+        assert_eq!(copy.on_resume(), OnResume::End { changed: false });
     }
 
     #[test]

@@ -93,6 +93,11 @@ impl Running {
         self.events.recv().ok()
     }
 
+    /// Waits for the next event, but no longer than this; `None` also after the last one.
+    pub fn next_within(&mut self, limit: Duration) -> Option<Event> {
+        self.events.recv_timeout(limit).ok()
+    }
+
     /// Waits until the first process is gone. The rest of the tree, if any, goes on without a listener.
     pub fn wait_first(self) -> Run {
         self.gather(|event| matches!(event, Event::Ended(_)))

@@ -35,7 +35,16 @@ pub fn record(
         Refused(status)
     };
     let options =
-        Record { output: None, seed: None, cpu: CpuName::V2, quiet: true, command: command.to_vec() };
+        Record {
+            output: None,
+            seed: None,
+            chaos: false,
+            budget: None,
+            oracle: crate::cli::Oracle::default(),
+            cpu: CpuName::V2,
+            quiet: true,
+            command: command.to_vec(),
+        };
     let name = command.first().ok_or(Refused(status::USAGE))?;
     let program =
         find::find(name, startup.variable("PATH")).map_err(|why| refuse(&why.message, status::USAGE))?;

@@ -21,7 +21,7 @@ use bench::{Bench, Witness};
 use code::{At, Code};
 use diagnose::{End, Failing, Failure, Judgement, Oracle, Plan, Search, Stream};
 use model::log::{Ending, Origin};
-use model::serve::{Moment, Predicate, TrialLimits};
+use model::serve::{self, Moment, Predicate, Request, TrialLimits, Until};
 use recording::{Recording, UnitName};
 use session::{Budget, EngineProgram, Replayer, Session};
 use std::path::Path;
@@ -29,6 +29,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use written::Written;
+
+pub use bench::run_check;
+pub use make::{interruption, is_raised};
 
 /// Executions of branches that are kept, from the last one back.
 const KEEP: u32 = 1 << 20;
@@ -77,7 +80,11 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
     match find(options, startup, &messages) {
         Ok(answer) => {
             let paint = Paint::for_stdout(color, startup);
-            message::stdout(&if options.json { show::json(&answer) } else { show::text(&answer, paint) });
+            let hint = format!("to look closer: clew gdb {}\n", answer.recording);
+            message::stdout(&match options.json {
+                true => show::json(&answer),
+                false => show::text(&answer, paint) + &hint,
+            });
             if answer.search.critical.is_empty() { status::NO } else { 0 }
         }
         Err(refusal) => {
@@ -88,6 +95,11 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
             refusal.status
         }
     }
+}
+
+/// The answer as text.
+pub fn tell(answer: &Answer, paint: Paint) -> String {
+    show::text(answer, paint)
 }
 
 /// Records if need be, and searches.
@@ -114,7 +126,7 @@ pub fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result
     }
 }
 
-fn read_oracle(options: &OracleOptions) -> Result<Oracle, Refusal> {
+pub fn read_oracle(options: &OracleOptions) -> Result<Oracle, Refusal> {
     let read = |path: &Option<std::path::PathBuf>| {
         let read = |path: &std::path::PathBuf| {
             std::fs::read(path)
@@ -155,30 +167,48 @@ impl Job<'_> {
         let mut limits = self.known_limits(unit);
         let mut session = Session::open(&replayer, &unit).map_err(Refusal::internal)?;
         let code = Code::find(recording, &unit, &session.maps().map_err(Refusal::internal)?).map_err(Refusal::internal)?;
-        let (predicates, executed) = self.predicates(&mut session, &code, &written, unit, &mut limits)?;
+        let ranges = match &self.at {
+            Some(at) => code.ranges_of(&at.place).map_err(Refusal::usage)?,
+            None => code.ranges.clone(),
+        };
+        let ranges = Ranges { list: ranges, begins: written.begins(unit) };
+        let rounds = if failing.failure == Failure::Hang { hang_rounds(&written, unit) } else { vec![None] };
+        let (mut predicates, mut executed) = self.predicates(&mut session, &ranges, rounds[0], &mut limits)?;
         let witness = self.witness(&mut session, &failing, &predicates, unit);
         let mut bench = Bench {
             session,
             written: &written,
             unit,
-            budget: self.budget(&failing, unit, &mut limits),
+            budget: self.budget(&failing, unit, rounds[0], &mut limits),
             until: begun + self.options.budget,
             interrupted: self.interrupted.clone(),
             script: self.options.oracle.check.as_deref(),
             witness,
             spent: Duration::ZERO,
         };
-        let plan = Plan { all: self.options.all || self.at.is_some(), ..Plan::default() };
-        let mut progress = |s: &Search| self.tell(s, predicates.len());
-        let search = diagnose::switch(&mut bench, &predicates, &failing, &self.oracle, &plan, &mut progress);
+        let place = self.at.is_some();
+        let plan = Plan { all: self.options.all || place, tell: place, ..Plan::default() };
+        let mut search = Search::default();
+        for (n, round) in rounds.iter().enumerate() {
+            let tried = if n == 0 { None } else { predicates.last().map(|p| p.moment) };
+            if n > 0 {
+                (predicates, executed) = self.predicates(&mut bench.session, &ranges, *round, &mut limits)?;
+            }
+            let new = tried.map_or(0, |t| predicates.partition_point(|p| p.moment <= t));
+            let mut progress = |s: &Search| self.tell(s, predicates.len());
+            let found =
+                diagnose::switch(&mut bench, &predicates[new..], &failing, &self.oracle, &plan, &mut progress);
+            search.absorb(found.map_err(Refusal::internal)?);
+            if search.stopped.is_some() || !plan.all && !search.critical.is_empty() {
+                break;
+            }
+        }
         if !self.quiet {
             message::stderr("\r\x1b[K");
         }
-        let search = search.map_err(Refusal::internal)?;
-        let spent = bench.spent;
-        let oracle = self.oracle.clone();
-        let recording = self.name();
-        Ok(Answer { recording, unit, code, oracle, failing, search, predicates, executed, limits, time: begun.elapsed(), spent })
+        let (spent, oracle, recording) = (bench.spent, self.oracle.clone(), self.name());
+        let time = begun.elapsed();
+        Ok(Answer { recording, unit, code, oracle, failing, search, predicates, executed, limits, time, spent })
     }
 
     /// How people write the recording.
@@ -258,19 +288,14 @@ impl Job<'_> {
         limits
     }
 
-    /// The executions of branches to try.
+    /// The executions of branches to try, of the whole run or up to a tick, and how many there were.
     fn predicates(
         &self,
         session: &mut Session,
-        code: &Code,
-        written: &Written,
-        unit: UnitName,
+        ranges: &Ranges,
+        tick: Option<u64>,
         limits: &mut Vec<String>,
     ) -> Result<(Vec<Predicate>, u64), Refusal> {
-        let ranges = match &self.at {
-            Some(at) => code.ranges_of(&at.place).map_err(Refusal::usage)?,
-            None => code.ranges.clone(),
-        };
         // Half of the time is for the trials.
         let until = Instant::now() + self.options.budget / 2;
         let mut cut = false;
@@ -278,15 +303,18 @@ impl Job<'_> {
             cut = cut || Instant::now() > until || make::is_raised(&self.interrupted);
             cut
         };
-        let (mut list, total) = session.predicates(&ranges, KEEP, &mut stop).map_err(Refusal::internal)?;
+        let (mut list, total) = match tick {
+            None => session.predicates(&ranges.list, KEEP, &mut stop),
+            Some(tick) => predicates_until(session, &ranges.list, tick, &mut stop),
+        }
+        .map_err(Refusal::internal)?;
         if cut {
             limits.push("the time ran out while branches were counted: only those until then are candidates".into());
         }
         if total > list.len() as u64 {
             limits.push(format!("of {total} executed branches the last {} are candidates", list.len()));
         }
-        let begins = written.begins(unit);
-        list.retain(|p| p.moment.tick >= begins);
+        list.retain(|p| p.moment.tick >= ranges.begins);
         if let Some(At { instance: Some(n), place }) = &self.at {
             list = match place {
                 // The n-th execution of any branch of the line, or of the one there is.
@@ -322,12 +350,12 @@ impl Job<'_> {
         Some(Witness { pc: moment.pc, stack, first })
     }
 
-    fn budget(&self, failing: &Failing, unit: UnitName, limits: &mut Vec<String>) -> Budget {
+    fn budget(&self, failing: &Failing, unit: UnitName, hangs_at: Option<u64>, limits: &mut Vec<String>) -> Budget {
         let recorded = self.opened.recording.unit(&unit).ok().and_then(|u| u.end).map_or(0, |e| e.tick);
         let ticks = match failing.failure {
             // The recorded run was cut, and most trials will hang as it did.
             Failure::Hang => {
-                let ticks = recorded.saturating_mul(2).clamp(2_000_000, 20_000_000);
+                let ticks = hangs_at.unwrap_or(recorded).saturating_mul(4).clamp(2_000_000, 50_000_000);
                 limits.push(format!("a trial that takes more than {ticks} ticks is taken to hang"));
                 ticks
             }
@@ -336,6 +364,41 @@ impl Job<'_> {
         let base = Budget::default();
         let limits = TrialLimits { ticks, ..base.limits };
         Budget { limits, wall: Duration::from_secs(20), jobs: self.options.jobs.unwrap_or(base.jobs).max(1) }
+    }
+}
+
+/// Addresses of the code to look at, and the tick at which the unit begins.
+struct Ranges {
+    list: Vec<(u64, u64)>,
+    begins: u64,
+}
+
+/// A program that hangs in a loop has executed the same few branches again and again since. Where the loop begins is not
+/// known, but not before the last system call: the search begins shortly behind it, and goes further if it must.
+fn hang_rounds(written: &Written, unit: UnitName) -> Vec<Option<u64>> {
+    let last = written.last_call(unit);
+    (0..8).map(|n| Some(last + (64 << (2 * n)))).chain([None]).collect()
+}
+
+/// As [`Session::predicates`], up to a tick.
+fn predicates_until(
+    session: &mut Session,
+    ranges: &[(u64, u64)],
+    tick: u64,
+    stop: &mut dyn FnMut() -> bool,
+) -> Result<(Vec<Predicate>, u64), session::Error> {
+    session.seek_start()?;
+    let live = session.copy()?;
+    live.ask(&Request::Predicates { ranges: ranges.to_vec(), keep: KEEP })?;
+    let until = Until { moment: Some(Moment { tick, pc: 0 }), ..Until::default() };
+    live.ask_long(&Request::Run(until), stop)?;
+    let mut all = Vec::new();
+    loop {
+        match live.ask(&Request::PredicateList { from: all.len() as u32 })? {
+            serve::Answer::Predicates { list, .. } if !list.is_empty() => all.extend(list),
+            serve::Answer::Predicates { total, .. } => return Ok((all, total)),
+            _ => return Ok((all, 0)),
+        }
     }
 }
 

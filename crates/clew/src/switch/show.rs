@@ -4,7 +4,7 @@ use super::code::Where;
 use super::{Answer, shown};
 use crate::message::Paint;
 use crate::show::count;
-use diagnose::{Failure, Finding, Stop};
+use diagnose::{Failure, Finding, Stop, Verdict};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -28,12 +28,12 @@ pub fn text(answer: &Answer, paint: Paint) -> String {
         one(&mut out, answer, n + 1, finding, paint);
     }
     more(&mut out, found.len());
+    told(&mut out, answer);
     avoiding(&mut out, answer);
     let _ = writeln!(out, "\n{}", tried(answer));
     for limit in limits(answer) {
         let _ = writeln!(out, "limit: {limit}");
     }
-    let _ = writeln!(out, "to look closer: clew gdb {}", answer.recording);
     out
 }
 
@@ -59,6 +59,15 @@ fn one(out: &mut String, answer: &Answer, rank: usize, finding: &Finding, paint:
 fn more(out: &mut String, found: usize) {
     if found > SHOWN {
         let _ = writeln!(out, "\n… and {} more (--json has them all)", found - SHOWN);
+    }
+}
+
+/// What became of each switch of a place that was asked for, unless it is told already.
+fn told(out: &mut String, answer: &Answer) {
+    let rest = answer.search.told.iter().filter(|(_, v, _)| !matches!(v, Verdict::Fixed | Verdict::Avoided));
+    for (predicate, verdict, end) in rest.take(SHOWN) {
+        let place = answer.code.locate(predicate.moment.pc);
+        let _ = writeln!(out, "{}, execution {}: {verdict}, {end}", place.short(), predicate.instance);
     }
 }
 
@@ -202,6 +211,7 @@ pub fn json(answer: &Answer) -> String {
         "process": answer.unit.to_string(),
         "failure": describe_failure(answer),
         "candidates": candidates,
+        "verdicts": verdicts(answer),
         "executed": answer.executed,
         "tried": tried,
         "limits": limits(answer),
@@ -210,10 +220,25 @@ pub fn json(answer: &Answer) -> String {
     format!("{document:#}\n")
 }
 
+/// With `--at`: every trial.
+fn verdicts(answer: &Answer) -> Value {
+    let one = |(p, verdict, end): &(model::serve::Predicate, Verdict, diagnose::End)| {
+        json!({
+            "address": answer.code.locate(p.moment.pc).address,
+            "instance": p.instance,
+            "moment": p.moment.to_string(),
+            "verdict": verdict.name(),
+            "detail": verdict.to_string(),
+            "end": end.to_string(),
+        })
+    };
+    answer.search.told.iter().map(one).collect()
+}
+
 fn finding_value(answer: &Answer, rank: usize, finding: &Finding) -> Value {
     let place = answer.code.locate(finding.predicate.moment.pc);
     let (instance, of) = instances(answer, finding);
-    let is_repair = finding.verdict == diagnose::Verdict::Fixed;
+    let is_repair = finding.verdict == Verdict::Fixed;
     let explanation = match is_repair {
         true => explain(answer, finding, &place),
         false => "the failing place is not met any more, which proves nothing".to_owned(),

@@ -126,6 +126,11 @@ impl Written {
         false
     }
 
+    /// The tick of the last call of a unit.
+    pub fn last_call(&self, unit: UnitName) -> u64 {
+        self.clocks.get(&unit).and_then(|clock| clock.last()).map_or(0, |(at, _)| at.tick)
+    }
+
     /// The tick at which a forked unit begins.
     pub fn begins(&self, unit: UnitName) -> u64 {
         self.forks.get(&unit).map_or(0, |(_, tick)| *tick)

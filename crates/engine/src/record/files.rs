@@ -31,6 +31,8 @@ const TRUNCATE: u64 = 76;
 const AT_FDCWD: u64 = -100i64 as u64;
 const O_ACCMODE: u64 = 3;
 const O_TRUNC: u64 = 0o1000;
+/// O_CREAT and O_EXCL.
+const O_NEW: u64 = 0o300;
 const O_CREATE_NEW: u64 = 0o1 | 0o100 | 0o200 | 0o2_000_000;
 /// Read only, not waiting for a FIFO's writer, no controlling terminal, closed on exec.
 const O_LOOK: u64 = 0o4000 | 0o400 | 0o2_000_000;
@@ -113,12 +115,12 @@ impl Engine {
         if stamp.size == 0 {
             return 0;
         }
-        let settled = stamp.is_settled();
         let id = if stamp.size <= INLINE_MAX {
             let id = self.log_file(fd, stamp, false, None);
             log_content(id, fd, stamp.size);
             id
         } else {
+            let settled = stamp.is_settled();
             let key = self.copy_of(fd, &stamp, settled, false);
             self.log_file(fd, stamp, settled, key)
         };
@@ -166,7 +168,8 @@ impl Engine {
             nr::OPENAT2 => (args[0], args[1], sys::read_u64(args[2]).unwrap_or(0)),
             _ => return 0,
         };
-        if flags & (O_ACCMODE | O_TRUNC) == 0 {
+        // What is made anew was not there.
+        if flags & (O_ACCMODE | O_TRUNC) == 0 || flags & O_NEW == O_NEW {
             return 0;
         }
         // SAFETY: opens what the guest names, to read it; the name is read by the kernel, which survives any address.
@@ -185,9 +188,12 @@ impl Engine {
             nr::OPEN | nr::CREAT | nr::OPENAT | nr::OPENAT2 => {
                 let Some(stamp) = Stamp::of(result as u64) else { return (before, 0) };
                 let kind = stamp.kind();
-                let readable = is_readable(result as u64);
-                let id = if before == 0 && kind == DescriptorKind::File && readable {
-                    self.keep(result as u64, false)
+                let id = if before == 0
+                    && kind == DescriptorKind::File
+                    && stamp.size != 0
+                    && is_readable(result as u64)
+                {
+                    self.keep_opened(result as u64, stamp)
                 } else {
                     before
                 };

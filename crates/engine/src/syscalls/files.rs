@@ -85,7 +85,8 @@ impl Call<'_> {
         }
         let mut path = read_string(at)?;
         if !absolute {
-            if dir == AT_FDCWD || path.is_empty() {
+            // Descriptors are half a register wide.
+            if dir as i32 == AT_FDCWD as i32 || path.is_empty() {
                 return None;
             }
             let mut whole = crate::procfs::link_of(dir)?;

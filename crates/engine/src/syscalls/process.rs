@@ -173,7 +173,7 @@ impl Call<'_> {
             }
         };
         // The new image opens the program by name. A descriptor's number may not live that long: then by the name it has.
-        let path = if path.starts_with(b"/") || dir == AT_FDCWD && !path.is_empty() {
+        let path = if path.starts_with(b"/") || dir as i32 == AT_FDCWD as i32 && !path.is_empty() {
             path
         } else if path.is_empty() {
             program.lasting_name()

@@ -240,7 +240,6 @@ impl Call<'_> {
         answer
     }
 
-
     /// Without waiting the answer is the same whether there was a child to tell of or not, so it is looked at first.
     fn attempt_waitid(&mut self, args: &Args) -> Attempt {
         const WNOHANG: u64 = 1;
@@ -324,9 +323,8 @@ impl Call<'_> {
         let all = || (0..regions).filter(|n| *n != me).map(|n| unsafe { Thread::by_index(n) });
         let others = || all().filter(|t| !is(t, Wait::Gone));
         // One that has a signal in hand already takes this one later, in the kernel's order.
-        let takes = |t: &Thread| {
-            !interrupted(t) && t.mask & bit(signal) == 0 && whom.is_none_or(|tid| tid as u32 == t.tid)
-        };
+        let takes =
+            |t: &Thread| !interrupted(t) && t.mask & bit(signal) == 0 && whom.is_none_or(|tid| tid as u32 == t.tid);
         let expected = others().any(|t| takes(t));
         let before = others().filter(|t| interrupted(t)).count();
         let r = self.make(args);

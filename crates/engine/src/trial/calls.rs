@@ -356,7 +356,7 @@ fn named(e: &mut Engine, number: u64, args: &Args, dir: u64, at: usize) -> i64 {
             pass(number, &with)
         }
         None => {
-            if at == 1 && dir != AT_FDCWD && !path.starts_with(b"/") {
+            if at == 1 && dir as i32 != AT_FDCWD as i32 && !path.starts_with(b"/") {
                 match world::real(e, dir) {
                     Some(real) => with[0] = real as u64,
                     None => return -err::EBADF,

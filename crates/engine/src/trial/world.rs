@@ -283,7 +283,7 @@ fn reopen(file: i64, flags: u64) -> i64 {
 fn open_for_reading(e: &mut Engine, dir: u64, path: &[u8], name: &[u8]) -> i64 {
     let mut text = path.to_vec();
     text.push(0);
-    let dir = if dir == AT_FDCWD || path.starts_with(b"/") {
+    let dir = if dir as i32 == AT_FDCWD as i32 || path.starts_with(b"/") {
         AT_FDCWD
     } else {
         match real(e, dir) {

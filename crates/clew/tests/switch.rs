@@ -1,0 +1,304 @@
+//! `clew switch` finds critical predicates, proves them with controls, and harms nobody.
+
+mod common;
+
+use common::place::{Place, finish};
+use common::{stderr, stdout};
+use model::serve::{Alteration, TrialEnd};
+use recording::Recording;
+use serde_json::Value;
+use session::{Budget, Candidate, EngineProgram, Replayer, Session, TrialOutcome};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::net::{TcpListener, UdpSocket};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn guest_source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests").join(format!("{name}.c"))
+}
+
+/// The number of the first line of a guest with this text.
+fn line_with(guest: &str, text: &str) -> u64 {
+    let source = std::fs::read_to_string(guest_source(guest)).expect("the source is there");
+    source.lines().position(|l| l.contains(text)).expect("the line is there") as u64 + 1
+}
+
+fn compile(guest: &str, level: &str, folder: &Path) -> PathBuf {
+    let program = folder.join(format!("{guest}{level}"));
+    let mut cc = Command::new("cc");
+    cc.args(["-g", level, "-w", "-o"]).arg(&program).arg(guest_source(guest));
+    assert!(cc.status().expect("cc runs").success(), "{guest} compiles");
+    program
+}
+
+fn answer(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}{}", stdout(output), stderr(output)))
+}
+
+/// The critical predicate of the guest is among the findings, proved, and its controls agreed.
+fn check_found(guest: &str, options: &[&str], expected: Option<&str>) {
+    for level in ["-O0", "-O2"] {
+        let place = Place::new(&format!("{guest}{level}"));
+        let program = compile(guest, level, &place.folder);
+        let mut switch = place.clew(["switch", "--json"]);
+        switch.args(options);
+        if let Some(text) = expected {
+            let file = place.folder.join("expected");
+            std::fs::write(&file, text).expect("the file can be written");
+            switch.arg("--expect").arg(file);
+        }
+        switch.arg("--").arg(&program);
+        let output = finish(switch, b"");
+        assert_eq!(output.status.code(), Some(0), "{guest} {level}: {}{}", stdout(&output), stderr(&output));
+        let answer = answer(&output);
+        let line = line_with(guest, "/* critical */");
+        let found = answer["candidates"].as_array().expect("a list").iter();
+        let found: Vec<_> = found.filter(|c| c["line"] == line && c["kind"] == "critical-predicate").collect();
+        assert!(!found.is_empty(), "{guest} {level}: {answer:#}");
+        assert_eq!(found[0]["status"], "proved", "{guest} {level}: {answer:#}");
+        assert_eq!(found[0]["trial"]["verdict"], "fixed");
+        assert!(answer["tried"]["controls"].as_u64() >= Some(1), "{answer:#}");
+        place.done();
+    }
+}
+
+#[test]
+fn wrong_output_is_traced_to_the_branch_that_chose_it() {
+    check_found("switch_output", &[], Some("1 0 1 0 \n"));
+}
+
+#[test]
+fn a_crash_is_traced_to_the_branch_that_should_have_set_the_pointer() {
+    check_found("switch_crash", &[], None);
+    check_found("switch_crash", &["--expect-exit", "0"], Some("5\n"));
+}
+
+#[test]
+fn a_hang_is_traced_to_the_branch_before_the_loop() {
+    check_found("switch_hang", &["--timeout", "1s"], Some("9\n"));
+}
+
+#[test]
+fn the_branch_of_the_assertion_itself_is_not_a_cause() {
+    check_found("switch_abort", &[], None);
+    let place = Place::new("assertion");
+    let program = compile("switch_abort", "-O0", &place.folder);
+    let mut switch = place.clew(["switch", "--json", "--at"]);
+    switch.arg(format!("switch_abort.c:{}", line_with("switch_abort", "/* own */"))).arg("--").arg(program);
+    let output = finish(switch, b"");
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    let answer = answer(&output);
+    assert_eq!(answer["candidates"][0]["kind"], "avoiding-predicate", "{answer:#}");
+    assert_eq!(answer["candidates"][0]["status"], "suspected");
+    assert_eq!(answer["tried"]["avoided"], 1);
+    place.done();
+}
+
+#[test]
+fn a_recording_can_be_searched_again_and_one_execution_tried() {
+    let place = Place::new("again");
+    let program = compile("switch_output", "-O0", &place.folder);
+    place.record(&[&program], 0);
+    let expected = place.folder.join("expected");
+    std::fs::write(&expected, "1 0 1 0 \n").expect("the file can be written");
+    let line = line_with("switch_output", "/* critical */");
+    for (instance, status, verdict) in [(4, 0, "fixed"), (3, 1, "other failure")] {
+        let at = format!("switch_output.c:{line}#{instance}");
+        let mut switch = place.clew(["switch", "--json", "latest", "--at", &at, "--expect"]);
+        switch.arg(&expected);
+        let output = finish(switch, b"");
+        assert_eq!(output.status.code(), Some(status), "{}{}", stdout(&output), stderr(&output));
+        assert_eq!(answer(&output)["verdicts"][0]["verdict"], verdict);
+    }
+    let mut switch = place.clew(["switch", "latest", "--expect"]);
+    switch.arg(&expected);
+    let text = finish(switch, b"");
+    let sentence = format!("with line {line} taken the other way on its 4th execution the program prints 1 0 1 0");
+    assert!(stdout(&text).contains(&sentence), "{}", stdout(&text));
+    place.done();
+}
+
+fn check_refused(place: &Place, words: &[&str], sentence: &str) {
+    let output = place.run(words);
+    assert_eq!(output.status.code(), Some(2), "{words:?}: {}{}", stdout(&output), stderr(&output));
+    assert!(stderr(&output).contains(sentence), "{words:?}: {}", stderr(&output));
+    assert_eq!(stdout(&output), "");
+}
+
+#[test]
+fn what_cannot_be_searched_is_refused_in_one_sentence() {
+    let place = Place::new("refused");
+    check_refused(&place, &["switch", "--", "true"], "the program passes: exit 0");
+    check_refused(&place, &["switch", "--expect-exit", "1", "--", "false"], "the program passes: exit 1");
+    check_refused(&place, &["switch", "--expect", "/no/such/file", "--", "true"], "/no/such/file cannot be read");
+    check_refused(&place, &["switch", "--", "/no/such/program"], "no such file");
+    check_refused(&place, &["switch", "no-such-recording"], "no-such-recording");
+    check_refused(&place, &["switch", "--at", "nowhere", "--", "true"], "is no place");
+    check_refused(&place, &["switch", "--budget", "soon", "--", "true"], "60s");
+    check_refused(&place, &["switch"], "required");
+    place.done();
+}
+
+#[test]
+fn a_used_up_budget_leaves_an_answer() {
+    let place = Place::new("budget");
+    let program = compile("switch_output", "-O0", &place.folder);
+    let output = place.run(["switch", "--expect", "/dev/null", "--budget", "0s", "--json", "--", &program.to_string_lossy()]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let answer = answer(&output);
+    assert!(answer["limits"].to_string().contains("the time ran out"), "{answer:#}");
+    place.done();
+}
+
+/// How the world of a trial answers a run that goes on where the failing one stopped.
+fn check_world(mode: &str, input: Input, size: usize, verdict: &str) {
+    let place = Place::new(&format!("world-{mode}-{input:?}-{size}"));
+    let program = compile("world", "-O0", &place.folder);
+    let text: String = (0..size).map(|n| format!("line {n}\n")).collect();
+    let file = place.folder.join("input.txt");
+    let fresh = || std::fs::write(&file, &text).expect("the file can be written");
+    let with_input = |mut command: Command| match input {
+        Input::File => {
+            command.stdin(std::fs::File::open(&file).expect("it is there"));
+            finish(command, b"")
+        }
+        Input::Pipe => finish(command, text.as_bytes()),
+    };
+    fresh();
+    let mut native = Command::new(&program);
+    native.arg(mode).arg(&file).env("CLEW_TEST_GOES_ON", "1");
+    let right = with_input(native);
+    assert!(right.status.success() && !right.stdout.is_empty(), "{mode} works natively");
+    let expected = place.folder.join("expected");
+    std::fs::write(&expected, &right.stdout).expect("the file can be written");
+    fresh();
+    let at = format!("world.c:{}", line_with("world", "/* critical */"));
+    let mut switch = place.clew(["switch", "--json", "--at", &at, "--expect"]);
+    switch.arg(&expected).arg("--").arg(&program).arg(mode).arg(&file);
+    let output = with_input(switch);
+    let answer = answer(&output);
+    assert_eq!(answer["verdicts"][0]["verdict"], verdict, "{mode} {input:?} {size}: {answer:#}");
+    place.done();
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Input {
+    File,
+    Pipe,
+}
+
+#[test]
+fn a_repaired_run_reads_on_where_the_failing_one_stopped() {
+    check_world("input", Input::File, 20_000, "fixed");
+    check_world("input", Input::Pipe, 2_000, "fixed");
+    check_world("child", Input::File, 2_000, "fixed");
+    check_world("child", Input::Pipe, 2_000, "fixed");
+    check_world("unread", Input::File, 20_000, "fixed");
+    check_world("name", Input::File, 2, "fixed");
+}
+
+/// Trials of the one branch of `harmful` that matters: 50 with it flipped, 50 controls.
+fn harmful_trials(engine: &EngineProgram, recording: &Recording, line: u64) -> Vec<TrialOutcome> {
+    let replayer = Replayer { engine, recording };
+    let unit = replayer.images()[0];
+    let mut session = Session::open(&replayer, &unit).expect("it opens");
+    let exe = &recording.unit(&unit).expect("it is there").start.exe;
+    let image = image::Image::open(exe).expect("it is a program");
+    let maps = session.maps().expect("it answers");
+    let map = maps.iter().find(|m| m.key == recording.units()[0].start.program).expect("it is mapped");
+    let bias = image.bias(image::FileOffset(map.offset), model::GuestAddr(map.start)).expect("it has one");
+    let spans = image.find_line("harmful.c", line as u32);
+    let ranges: Vec<_> = spans.iter().map(|s| (bias.to_guest(s.start).0, bias.to_guest(s.end).0)).collect();
+    let (predicates, total) = session.predicates(&ranges, 10, &mut || false).expect("it answers");
+    assert_eq!(total, 1, "one branch, executed once");
+    let both = [Alteration::Flip, Alteration::Null];
+    let both = both.map(|alteration| Candidate { moment: predicates[0].moment, alteration });
+    let candidates: Vec<Candidate> = both.into_iter().cycle().take(100).collect();
+    let mut outcomes = BTreeMap::new();
+    let each = &mut |n, outcome: Result<TrialOutcome, _>| {
+        outcomes.insert(n, outcome.expect("the trial is made"));
+        ControlFlow::Continue(())
+    };
+    session.trials(&candidates, &Budget::default(), each).expect("they are made");
+    assert_eq!(outcomes.len(), 100);
+    outcomes.into_values().collect()
+}
+
+/// Everything about the files of a folder that harm would change.
+fn state_of(folder: &Path) -> BTreeMap<PathBuf, (Vec<u8>, u32, bool)> {
+    use std::os::unix::fs::MetadataExt;
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).expect("the folder is there") {
+        let path = entry.expect("it can be read").path();
+        let meta = std::fs::symlink_metadata(&path).expect("it is there");
+        let contents = if meta.is_file() { std::fs::read(&path).expect("it can be read") } else { Vec::new() };
+        all.insert(path, (contents, meta.mode(), meta.is_file()));
+    }
+    all
+}
+
+/// Processes that have this text in their command line or map a file with it in its name.
+fn processes_with(text: &str) -> Vec<String> {
+    let own = std::process::id().to_string();
+    let all = std::fs::read_dir("/proc").expect("there is /proc").flatten();
+    let pids = all.map(|e| e.file_name().to_string_lossy().into_owned()).filter(|n| n.parse::<u32>().is_ok());
+    let has = |pid: &String| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let maps = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        [line, maps].iter().any(|b| String::from_utf8_lossy(b).contains(text))
+    };
+    pids.filter(|pid| *pid != own).filter(has).collect()
+}
+
+/// A branch that does harm of this kind when it is flipped does none in a trial, which ends like this.
+fn check_harmless(kind: &str, ends: impl Fn(&TrialEnd) -> bool) {
+    let place = Place::new(&format!("harmless-{kind}"));
+    let program = compile("harmful", "-O0", &place.folder);
+    let name = format!("yard-of-{kind}");
+    let folder = place.folder.join(&name);
+    std::fs::create_dir(&folder).expect("the folder can be made");
+    let files = [("input.txt", vec![b'i'; 5000]), ("keep.txt", b"keep".to_vec()), ("shared.bin", vec![0; 4096])];
+    for (name, contents) in files {
+        std::fs::write(folder.join(name), contents).expect("the file can be written");
+    }
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = server.local_addr().expect("it has one").port();
+    let datagrams = UdpSocket::bind(("127.0.0.1", port)).expect("the port is free");
+    let number = port.to_string();
+    let command = [program.as_os_str(), folder.as_os_str(), OsStr::new(&number), OsStr::new(kind)];
+    place.record(&command, 1);
+    let before = state_of(&folder);
+    let latest = recording::Home::at(&place.home).resolve("latest").expect("there is one");
+    let recording = Recording::open(&latest).expect("it opens");
+    let engine = EngineProgram::in_memory(clew::ENGINE).expect("the engine fits in memory");
+    let outcomes = harmful_trials(&engine, &recording, line_with("harmful", "/* critical */"));
+    for (n, outcome) in outcomes.iter().enumerate() {
+        match n % 2 {
+            0 => assert!(ends(&outcome.end), "{kind}: {outcome:?}"),
+            _ => assert_eq!((&outcome.end, outcome.stream(1)), (&TrialEnd::Exited(1), b"calm\n".to_vec())),
+        }
+    }
+    assert_eq!(state_of(&folder), before, "{kind}: the files are as they were");
+    server.set_nonblocking(true).expect("it can be set");
+    assert!(server.accept().is_err(), "nobody connected");
+    datagrams.set_nonblocking(true).expect("it can be set");
+    assert!(datagrams.recv(&mut [0; 16]).is_err(), "nobody sent anything");
+    assert_eq!(processes_with(&name), [""; 0], "{kind}: no process is left");
+    place.done();
+}
+
+#[test]
+fn trials_of_a_harmful_branch_change_nothing_outside() {
+    let goes_on = |end: &TrialEnd| *end == TrialEnd::Exited(1);
+    let lost = |what: &'static str| move |end: &TrialEnd| matches!(end, TrialEnd::Lost(why) if why.contains(what));
+    check_harmless("shared", goes_on);
+    check_harmless("names", goes_on);
+    check_harmless("truncate", lost("truncate"));
+    check_harmless("connect", goes_on);
+    check_harmless("datagram", goes_on);
+    check_harmless("parent", goes_on);
+    check_harmless("children", goes_on);
+    check_harmless("execute", lost("/bin/sh"));
+}
