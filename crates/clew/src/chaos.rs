@@ -25,7 +25,9 @@ const BUDGET: Duration = Duration::from_secs(60);
 /// A run that takes longer than this counts as hanging, if the oracle has no limit of its own.
 const LONGEST: Duration = Duration::from_secs(30);
 
-type Output = Arc<Mutex<Vec<(u8, Vec<u8>)>>>;
+/// What was written: stream and bytes.
+type Written = Vec<(u8, Vec<u8>)>;
+type Output = Arc<Mutex<Written>>;
 
 /// Looks for a failing run; gives our exit status: that of the run that was kept, or of the last one.
 pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
@@ -80,7 +82,8 @@ impl Search<'_> {
                 Err(status) => return status,
             }
         }
-        self.messages.note(&format!("no run of {runs} failed in {:.0} s; nothing was kept", begun.elapsed().as_secs_f32()));
+        self.messages
+            .note(&format!("no run of {runs} failed in {:.0} s; nothing was kept", begun.elapsed().as_secs_f32()));
         last
     }
 
@@ -113,9 +116,7 @@ impl Search<'_> {
         }
         let run = Run { output, end };
         let script = self.options.oracle.check.as_deref();
-        let mut check = |run: &Run| {
-            script.is_none_or(|s| switch::run_check(s, &run.stream(diagnose::Stream::Stdout)))
-        };
+        let mut check = |run: &Run| script.is_none_or(|s| switch::run_check(s, &run.stream(diagnose::Stream::Stdout)));
         match self.oracle.judge(&run, &mut check) {
             Judgement::Passes => {
                 record::discard(recorder, &meta, self.startup);
@@ -131,7 +132,7 @@ impl Search<'_> {
     }
 
     /// Runs the guest to its end; no outcome if it took too long and was ended.
-    fn follow(&self, recorder: &Recorder, seed: u64) -> Result<(Option<Outcome>, Vec<(u8, Vec<u8>)>), Failed> {
+    fn follow(&self, recorder: &Recorder, seed: u64) -> Result<(Option<Outcome>, Written), Failed> {
         let output = Output::default();
         let mut readers = Vec::new();
         let running = guest::start_engine(self.startup, |engine| {

@@ -39,8 +39,13 @@ pub fn run(_: &Demo, color: Color, startup: &Startup) -> i32 {
     step(2, &format!("`largest {}` should print {}; it prints:", ARGUMENTS.join(" "), EXPECTED.trim()));
     let output = Command::new(&program).args(ARGUMENTS).output();
     message::stdout(&format!("    {}", String::from_utf8_lossy(&output.map(|o| o.stdout).unwrap_or_default())));
-    step(3, "`clew switch --expect good.txt -- ./largest 3 7 9` records that run, then repeats it from every branch on");
-    message::stdout("    that it has executed, with that one branch taken the other way, until the output is right:\n\n");
+    step(
+        3,
+        "`clew switch --expect good.txt -- ./largest 3 7 9` records that run, then repeats it from every branch on",
+    );
+    message::stdout(
+        "    that it has executed, with that one branch taken the other way, until the output is right:\n\n",
+    );
     let status = search(&program, folder.path(), paint, startup, &messages);
     message::stdout("\n");
     step(4, "The loop ended one number too early: `i < count - 1` should be `i < count`. Now try your own:");

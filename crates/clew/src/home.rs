@@ -103,9 +103,7 @@ impl Scratch {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => {
                     let place = path.display();
-                    return Err(format!(
-                        "cannot make the folder {place}: {e}; TMPDIR can name another place"
-                    ));
+                    return Err(format!("cannot make the folder {place}: {e}; TMPDIR can name another place"));
                 }
             }
         }

@@ -145,7 +145,8 @@ fn what_cannot_be_searched_is_refused_in_one_sentence() {
 fn a_used_up_budget_leaves_an_answer() {
     let place = Place::new("budget");
     let program = compile("switch_output", "-O0", &place.folder);
-    let output = place.run(["switch", "--expect", "/dev/null", "--budget", "0s", "--json", "--", &program.to_string_lossy()]);
+    let output =
+        place.run(["switch", "--expect", "/dev/null", "--budget", "0s", "--json", "--", &program.to_string_lossy()]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let answer = answer(&output);
     assert!(answer["limits"].to_string().contains("the time ran out"), "{answer:#}");
@@ -221,7 +222,9 @@ fn harmful_trials(engine: &EngineProgram, recording: &Recording, line: u64) -> V
         outcomes.insert(n, outcome.expect("the trial is made"));
         ControlFlow::Continue(())
     };
-    session.trials(&candidates, &Budget::default(), each).expect("they are made");
+    let mut budget = Budget::default();
+    budget.limits.ticks = 1_000_000;
+    session.trials(&candidates, &budget, each).expect("they are made");
     assert_eq!(outcomes.len(), 100);
     outcomes.into_values().collect()
 }
@@ -252,12 +255,25 @@ fn processes_with(text: &str) -> Vec<String> {
     pids.filter(|pid| *pid != own).filter(has).collect()
 }
 
+/// Those of them that do not end within a few seconds: copies of an engine see by themselves that their host has gone.
+fn left(text: &str) -> Vec<String> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
+    for pid in processes_with(text) {
+        let pid = rustix::process::Pid::from_raw(pid.parse().expect("it is a number")).expect("it is one");
+        // It may have ended by now.
+        if let Ok(process) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
+            let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&patience));
+        }
+    }
+    processes_with(text)
+}
+
 /// A branch that does harm of this kind when it is flipped does none in a trial, which ends like this.
 fn check_harmless(kind: &str, ends: impl Fn(&TrialEnd) -> bool) {
     let place = Place::new(&format!("harmless-{kind}"));
     let program = compile("harmful", "-O0", &place.folder);
-    let name = format!("yard-of-{kind}");
-    let folder = place.folder.join(&name);
+    let folder = place.folder.join("yard");
     std::fs::create_dir(&folder).expect("the folder can be made");
     let files = [("input.txt", vec![b'i'; 5000]), ("keep.txt", b"keep".to_vec()), ("shared.bin", vec![0; 4096])];
     for (name, contents) in files {
@@ -285,7 +301,8 @@ fn check_harmless(kind: &str, ends: impl Fn(&TrialEnd) -> bool) {
     assert!(server.accept().is_err(), "nobody connected");
     datagrams.set_nonblocking(true).expect("it can be set");
     assert!(datagrams.recv(&mut [0; 16]).is_err(), "nobody sent anything");
-    assert_eq!(processes_with(&name), [""; 0], "{kind}: no process is left");
+    // Engines have the program's path in their command lines.
+    assert_eq!(left(&program.to_string_lossy()), [""; 0], "{kind}: no process is left");
     place.done();
 }
 
@@ -299,6 +316,7 @@ fn trials_of_a_harmful_branch_change_nothing_outside() {
     check_harmless("connect", goes_on);
     check_harmless("datagram", goes_on);
     check_harmless("parent", goes_on);
-    check_harmless("children", goes_on);
+    // Whoever is first: the parent that ends, or a child that never would.
+    check_harmless("children", |end| matches!(end, TrialEnd::Exited(1) | TrialEnd::RanAway));
     check_harmless("execute", lost("/bin/sh"));
 }

@@ -22,7 +22,10 @@ pub struct Run {
 pub enum End {
     Exited(u32),
     /// It died of a signal, with its pc there.
-    Signaled { signal: u32, pc: u64 },
+    Signaled {
+        signal: u32,
+        pc: u64,
+    },
     /// It was still going when its budget was used up.
     StillRunning,
     /// All its threads waited for each other.
@@ -62,13 +65,32 @@ pub enum Judgement {
 /// The first erroneous thing in a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Failure {
-    WrongByte { stream: Stream, offset: usize, expected: u8, found: u8 },
+    WrongByte {
+        stream: Stream,
+        offset: usize,
+        expected: u8,
+        found: u8,
+    },
     /// The output ends where more is expected.
-    Missing { stream: Stream, offset: usize, bytes: usize },
+    Missing {
+        stream: Stream,
+        offset: usize,
+        bytes: usize,
+    },
     /// The output goes on where it should have ended.
-    Extra { stream: Stream, offset: usize, bytes: usize },
-    WrongExit { expected: u32, found: u32 },
-    Crash { signal: u32, pc: u64 },
+    Extra {
+        stream: Stream,
+        offset: usize,
+        bytes: usize,
+    },
+    WrongExit {
+        expected: u32,
+        found: u32,
+    },
+    Crash {
+        signal: u32,
+        pc: u64,
+    },
     Hang,
     /// The caller's script said no.
     Refused,
@@ -119,8 +141,10 @@ impl Oracle {
 
     /// Judges a run. `check` is asked last, and only if there is such a script.
     pub fn judge(&self, run: &Run, check: &mut dyn FnMut(&Run) -> bool) -> Judgement {
-        let differences: Vec<Failure> =
-            self.expectations().filter_map(|(stream, expected)| difference(stream, expected, &run.stream(stream))).collect();
+        let differences: Vec<Failure> = self
+            .expectations()
+            .filter_map(|(stream, expected)| difference(stream, expected, &run.stream(stream)))
+            .collect();
         let wrong = differences.iter().find(|f| matches!(f, Failure::WrongByte { .. }));
         let failure = match (wrong, self.end(&run.end), differences.first(), self.status(&run.end)) {
             (Some(f), ..) => Some(f.clone()),

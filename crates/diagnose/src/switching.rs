@@ -185,9 +185,8 @@ impl Batch<'_> {
     fn run(mut self, search: &mut Search) -> Result<usize, String> {
         let (controls, list) = self.list();
         let mut outcomes = self.make(&list)?;
-        let has_repair = (controls..list.len()).any(|n| {
-            outcomes.get(&n).is_some_and(|o| o.as_ref().is_ok_and(|run| self.verdict(run) == Verdict::Fixed))
-        });
+        let has_repair = (controls..list.len())
+            .any(|n| outcomes.get(&n).is_some_and(|o| o.as_ref().is_ok_and(|run| self.verdict(run) == Verdict::Fixed)));
         if has_repair || self.failing.hides_behind_its_end() {
             // A batch that was ended early still needs its controls, or nothing it found could be proved.
             for n in 0..controls {
@@ -314,7 +313,16 @@ mod tests {
                 let tick = t.moment.tick;
                 let good = t.flip && self.repairs.contains(&tick);
                 let odd = !t.flip && self.wrong_controls.contains(&tick);
-                each(n, Ok(run(if good { "good" } else if odd { "odd" } else { "bad" })));
+                each(
+                    n,
+                    Ok(run(if good {
+                        "good"
+                    } else if odd {
+                        "odd"
+                    } else {
+                        "bad"
+                    })),
+                );
                 self.made.set(self.made.get() + 1);
                 if self.stop().is_some() {
                     break;

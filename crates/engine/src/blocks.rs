@@ -285,8 +285,8 @@ fn note_features(seen: &mut [u64; 4], decoded: &translate::Decoded, code: &[u8])
     for i in &decoded.insns {
         for feature in i.cpuid_features() {
             let n = *feature as usize;
-            if seen[n / 64 & 3] & 1 << (n % 64) == 0 {
-                seen[n / 64 & 3] |= 1 << (n % 64);
+            if seen[(n / 64) & 3] & 1 << (n % 64) == 0 {
+                seen[(n / 64) & 3] |= 1 << (n % 64);
                 let at = (i.ip() - start) as usize;
                 let bytes = code.get(at..at + i.len()).unwrap_or_default().to_vec();
                 let record = model::log::FeatureRecord { feature: n as u32, pc: i.ip(), bytes };

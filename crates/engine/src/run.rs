@@ -124,6 +124,7 @@ fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
             }
             if e.chaos.on && e.chaos_site_reached(g) {
                 t.probed = Some(g.pc);
+                t.lag = e.clock.random() as u32 % 16;
                 end_turn(e, t);
                 return Via::Engine;
             }

@@ -106,8 +106,13 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
     let e = unsafe { state::engine() };
     e.clock.refill(e.seeded());
     e.chaos.on = e.config.record.as_ref().is_some_and(|r| r.chaos.is_some());
-    let sources =
-        Sources { program: &program, interpreter: interpreter.as_ref(), inherited: &handed.inherited, execfn: &execfn, stack_limit };
+    let sources = Sources {
+        program: &program,
+        interpreter: interpreter.as_ref(),
+        inherited: &handed.inherited,
+        execfn: &execfn,
+        stack_limit,
+    };
     e.begin_recording(t, &sources);
     drop((program, interpreter));
     e.control.send(pid, Report::Started { exe: e.exe.clone(), bias: loaded.bias });

@@ -5,6 +5,7 @@
 #![cfg_attr(not(test), no_std)]
 extern crate alloc;
 
+pub mod config;
 pub mod layout;
 pub mod log;
 pub mod serve;

@@ -27,10 +27,21 @@ pub enum Request {
     Run(Until),
     /// One instruction, or what happens instead of it.
     Step,
-    Registers { thread: u32 },
-    SetRegisters { thread: u32, state: State },
-    Read { addr: GuestAddr, len: u32 },
-    Write { addr: GuestAddr, bytes: Vec<u8> },
+    Registers {
+        thread: u32,
+    },
+    SetRegisters {
+        thread: u32,
+        state: State,
+    },
+    Read {
+        addr: GuestAddr,
+        len: u32,
+    },
+    Write {
+        addr: GuestAddr,
+        bytes: Vec<u8>,
+    },
     Threads,
     Maps,
     /// The guest is stopped before each execution of these.
@@ -42,16 +53,23 @@ pub enum Request {
     /// A copy of the process, which listens on the socket that comes with the request.
     Fork,
     /// Executions of conditional branches in these ranges are noted from now on, the last `keep` of them.
-    Predicates { ranges: Vec<(u64, u64)>, keep: u32 },
+    Predicates {
+        ranges: Vec<(u64, u64)>,
+        keep: u32,
+    },
     /// Those noted, from this one on.
-    PredicateList { from: u32 },
+    PredicateList {
+        from: u32,
+    },
     /// What the guest is to do other than recorded, here.
     Alter(Alteration),
     /// The guest goes on by itself, in a world made from the recording.
     Trial(TrialLimits),
     /// The log counts no longer, and this thread is the one that goes on. The guest computes by itself until it wants
     /// something from outside, which ends it.
-    Leave { thread: u32 },
+    Leave {
+        thread: u32,
+    },
     Quit,
 }
 
@@ -95,7 +113,10 @@ pub enum Alteration {
     SetRegister(u8, u64),
     SetMemory(GuestAddr, Vec<u8>),
     /// Bytes that the call at the pc, a read, will deliver, from this offset on.
-    Input { offset: u64, bytes: Vec<u8> },
+    Input {
+        offset: u64,
+        bytes: Vec<u8>,
+    },
 }
 
 /// What a trial may use up.
@@ -140,7 +161,9 @@ pub enum Why {
     Passed,
     Breakpoint,
     /// Watched bytes changed since the moment given.
-    Changed { since: Moment },
+    Changed {
+        since: Moment,
+    },
     /// The recording is over, or the guest did something else.
     End(Replayed),
     /// A packet came.
@@ -185,7 +208,11 @@ pub struct MapInfo {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TrialEnd {
     Exited(u32),
-    Signaled { signal: u32, moment: Moment, addr: u64 },
+    Signaled {
+        signal: u32,
+        moment: Moment,
+        addr: u64,
+    },
     /// The budget is used up.
     RanAway,
     Deadlocked,
@@ -198,7 +225,11 @@ pub enum TrialEnd {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     Done,
-    Stopped { why: Why, place: Place, collected: Collected },
+    Stopped {
+        why: Why,
+        place: Place,
+        collected: Collected,
+    },
     Registers(State),
     Bytes(Vec<u8>),
     Threads(Vec<ThreadInfo>),
@@ -206,9 +237,18 @@ pub enum Answer {
     /// The copy's process number.
     Forked(u32),
     /// A trial wrote to a standard stream.
-    Output { stream: u8, bytes: Vec<u8> },
-    Ended { end: TrialEnd, ticks: u64 },
-    Predicates { list: Vec<Predicate>, total: u64 },
+    Output {
+        stream: u8,
+        bytes: Vec<u8>,
+    },
+    Ended {
+        end: TrialEnd,
+        ticks: u64,
+    },
+    Predicates {
+        list: Vec<Predicate>,
+        total: u64,
+    },
     Refused(String),
 }
 
@@ -425,12 +465,9 @@ impl Request {
             11 => Request::Mode(Mode::from_u8(r.u8()?)?),
             12 => Request::Fork,
             13 => Request::Alter(r.alteration()?),
-            14 => Request::Trial(TrialLimits {
-                ticks: r.u64()?,
-                memory: r.u64()?,
-                output: r.u64()?,
-                belt: r.u8()? != 0,
-            }),
+            14 => {
+                Request::Trial(TrialLimits { ticks: r.u64()?, memory: r.u64()?, output: r.u64()?, belt: r.u8()? != 0 })
+            }
             15 => Request::Quit,
             40 => Request::Predicates { ranges: r.list(|r| Some((r.u64()?, r.u64()?)))?, keep: r.u32()? },
             41 => Request::PredicateList { from: r.u32()? },
@@ -536,12 +573,10 @@ impl Answer {
             },
             2 => Answer::Registers(r.state()?),
             3 => Answer::Bytes(r.bytes()?.to_vec()),
-            4 => Answer::Threads(
-                r.list(|r| {
-                    let (number, tid) = (r.u32()?, r.u32()?);
-                    Some(ThreadInfo { number, tid, in_call: r.option(|r| r.u32())?, left: r.option(Reader::moment)? })
-                })?,
-            ),
+            4 => Answer::Threads(r.list(|r| {
+                let (number, tid) = (r.u32()?, r.u32()?);
+                Some(ThreadInfo { number, tid, in_call: r.option(|r| r.u32())?, left: r.option(Reader::moment)? })
+            })?),
             5 => Answer::Maps(r.list(|r| {
                 Some(MapInfo {
                     start: r.u64()?,
@@ -667,6 +702,11 @@ mod tests {
         };
         check_answer(Answer::Stopped { why: Why::Changed { since: moment }, place, collected });
         check_answer(Answer::Ended { end: TrialEnd::Signaled { signal: 11, moment, addr: 8 }, ticks: 3 });
-        check_answer(Answer::Threads(alloc::vec![ThreadInfo { number: 1, tid: 2, in_call: Some(202), left: Some(moment) }]));
+        check_answer(Answer::Threads(alloc::vec![ThreadInfo {
+            number: 1,
+            tid: 2,
+            in_call: Some(202),
+            left: Some(moment)
+        }]));
     }
 }

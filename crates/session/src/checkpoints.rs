@@ -72,7 +72,8 @@ impl Checkpoints {
         }
         let live = self.nearest(self.surveyed).1.fork()?;
         while let Some(pause) = self.pause_after(self.surveyed).filter(|p| p.tick <= tick) {
-            let (why, place, _) = run(&live, Until { moment: Some(pause), blind: true, ..Until::default() }, interrupted)?;
+            let (why, place, _) =
+                run(&live, Until { moment: Some(pause), blind: true, ..Until::default() }, interrupted)?;
             if why != Why::Reached && why != Why::Passed {
                 break;
             }

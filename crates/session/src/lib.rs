@@ -34,13 +34,13 @@ mod trial;
 
 pub use engine_program::EngineProgram;
 pub use error::{Error, ErrorKind};
-pub use live::Live;
 pub use launch::{Launch, Stdio, Traces};
+pub use live::Live;
 pub use record::Recorder;
 pub use replay::{Outputs, ReplayOptions, Replayer};
 pub use run::{Gathering, Image, Outcome, Run, TraceTotals};
 pub use running::{Ended, Event, Handle, Running};
 pub use scene::{Scene, images_of};
-pub use trial::{Budget, Candidate, TrialOutcome, run_altered};
-pub use timeline::{Session, Stopped, alter, is_forked, read_from, registers_of, threads_of};
 pub use signals::{SignalState, signal_by_number, signal_name};
+pub use timeline::{Session, Stopped, alter, is_forked, read_from, registers_of, threads_of};
+pub use trial::{Budget, Candidate, TrialOutcome, run_altered};

@@ -73,12 +73,8 @@ impl Live {
         if !fds.is_empty() {
             ancillary.push(SendAncillaryMessage::ScmRights(&fds));
         }
-        let sent = rustix::net::sendmsg(
-            self.hub.control(),
-            &[IoSlice::new(&bytes)],
-            &mut ancillary,
-            SendFlags::NOSIGNAL,
-        );
+        let sent =
+            rustix::net::sendmsg(self.hub.control(), &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL);
         sent.map(drop).map_err(|e| gone(&e.to_string()))
     }
 

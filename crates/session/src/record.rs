@@ -13,8 +13,8 @@ use recording::{Folder, Meta, Sealed, UnitName};
 use rustix::process::{Pid, test_kill_process};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// A recording being made.

@@ -16,9 +16,7 @@ use crate::replay::{ReplayOptions, Replayer};
 use crate::travel::Behind;
 use model::GuestAddr;
 use model::log::Origin;
-use model::serve::{
-    Alteration, Answer, Collected, MapInfo, Moment, Place, Request, State, ThreadInfo, Until, Why,
-};
+use model::serve::{Alteration, Answer, Collected, MapInfo, Moment, Place, Request, State, ThreadInfo, Until, Why};
 use model::wire::Replayed;
 use recording::{Recording, UnitName};
 
@@ -153,11 +151,7 @@ impl Session {
     // ---- going forward ----
 
     /// Forward to a breakpoint, a change, the end, or `limit`, which must be a moment that exists and lies ahead.
-    pub fn forward(
-        &mut self,
-        limit: Option<Moment>,
-        interrupted: &mut dyn FnMut() -> bool,
-    ) -> Result<Stopped, Error> {
+    pub fn forward(&mut self, limit: Option<Moment>, interrupted: &mut dyn FnMut() -> bool) -> Result<Stopped, Error> {
         self.equip()?;
         let before = self.watched()?;
         let from = self.place.moment;

@@ -149,7 +149,9 @@ impl<'r> Recorded<'r> {
 
     fn end(&mut self, replayed: &Replayed, thread: u32, moment: Moment) -> Result<Stop, Error> {
         if let Some(difference) = &replayed.difference {
-            return Err(Error::refused(format!("the replay cannot go on, it differs from the recording: {difference}")));
+            return Err(Error::refused(format!(
+                "the replay cannot go on, it differs from the recording: {difference}"
+            )));
         }
         if replayed.ending == 1 && self.told != Some(moment) {
             self.told = Some(moment);
@@ -312,7 +314,9 @@ impl<'r> Recorded<'r> {
             Why::Interrupted => Ok(Stop::Interrupted),
             Why::End(Replayed { difference: Some(what), .. }) => {
                 let what = what.split(" (").next().unwrap_or_default();
-                Err(Error::refused(format!("the called function cannot go on: {what}, which a recording cannot answer")))
+                Err(Error::refused(format!(
+                    "the called function cannot go on: {what}, which a recording cannot answer"
+                )))
             }
             Why::End(replayed) if replayed.ending == 1 => Ok(Stop::Signal { thread, signo: replayed.status as u8 }),
             Why::End(_) => Ok(Stop::Exited(0)),

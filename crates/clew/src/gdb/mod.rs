@@ -56,9 +56,8 @@ fn serve(options: &Options, startup: &Startup, messages: &Messages) -> Result<i3
             chosen
         }
     };
-    let session = start_engine(startup, |engine| {
-        Session::open(&Replayer { engine, recording }, &unit).map_err(Failed::Error)
-    });
+    let session =
+        start_engine(startup, |engine| Session::open(&Replayer { engine, recording }, &unit).map_err(Failed::Error));
     let session = session.map_err(|failed| match failed {
         Failed::Error(e) => (e.to_string(), status::INTERNAL),
         Failed::Signal(_) => ("told to end before the recording was open".into(), status::INTERNAL),
@@ -84,8 +83,8 @@ fn wait_for_debuggers(
     quiet: bool,
     messages: &Messages,
 ) -> Result<i32, Trouble> {
-    let listener = gdb::listen(port)
-        .map_err(|e| (format!("cannot listen on port {port} of this machine: {e}"), status::USAGE))?;
+    let listener =
+        gdb::listen(port).map_err(|e| (format!("cannot listen on port {port} of this machine: {e}"), status::USAGE))?;
     let port = listener.local_addr().map_or(port, |a| a.port());
     if !quiet {
         messages.note(&format!("connect with: gdb -ex 'target remote 127.0.0.1:{port}'"));

@@ -90,7 +90,9 @@ fn line_of(text: &str) -> Option<(&str, u32, Option<u64>)> {
 
 fn instance(r: &mut Recorded<'_>, text: &str, console: &mut dyn Console) -> Result<(), Error> {
     let Some((file, line, None)) = line_of(text) else {
-        return Err(Error::refused(format!("`{text}` is no line: write FILE:LINE; `monitor seek FILE:LINE#N` goes there")));
+        return Err(Error::refused(format!(
+            "`{text}` is no line: write FILE:LINE; `monitor seek FILE:LINE#N` goes there"
+        )));
     };
     let addresses = addresses(r, file, line)?;
     let (before, all) = r.session.count(&addresses, &mut || console.interrupted()).map_err(failed)?;

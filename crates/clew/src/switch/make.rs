@@ -34,23 +34,20 @@ pub fn record(
         messages.error(message);
         Refused(status)
     };
-    let options =
-        Record {
-            output: None,
-            seed: None,
-            chaos: false,
-            budget: None,
-            oracle: crate::cli::Oracle::default(),
-            cpu: CpuName::V2,
-            quiet: true,
-            command: command.to_vec(),
-        };
+    let options = Record {
+        output: None,
+        seed: None,
+        chaos: false,
+        budget: None,
+        oracle: crate::cli::Oracle::default(),
+        cpu: CpuName::V2,
+        quiet: true,
+        command: command.to_vec(),
+    };
     let name = command.first().ok_or(Refused(status::USAGE))?;
-    let program =
-        find::find(name, startup.variable("PATH")).map_err(|why| refuse(&why.message, status::USAGE))?;
+    let program = find::find(name, startup.variable("PATH")).map_err(|why| refuse(&why.message, status::USAGE))?;
     let mut meta = record::describe(&options);
-    let recorder =
-        record::prepare(&options, &program, &meta, startup).map_err(|why| refuse(&why, status::INTERNAL))?;
+    let recorder = record::prepare(&options, &program, &meta, startup).map_err(|why| refuse(&why, status::INTERNAL))?;
     let place = recorder.folder().path().to_owned();
     match follow(command, &program, &recorder, timeout, startup) {
         Err(guest::Failed::Signal(_)) => Err(Refused(status::INTERNAL)),

@@ -166,7 +166,8 @@ impl Job<'_> {
         let (unit, failing) = self.choose(&written)?;
         let mut limits = self.known_limits(unit);
         let mut session = Session::open(&replayer, &unit).map_err(Refusal::internal)?;
-        let code = Code::find(recording, &unit, &session.maps().map_err(Refusal::internal)?).map_err(Refusal::internal)?;
+        let code =
+            Code::find(recording, &unit, &session.maps().map_err(Refusal::internal)?).map_err(Refusal::internal)?;
         let ranges = match &self.at {
             Some(at) => code.ranges_of(&at.place).map_err(Refusal::usage)?,
             None => code.ranges.clone(),
@@ -196,8 +197,7 @@ impl Job<'_> {
             }
             let new = tried.map_or(0, |t| predicates.partition_point(|p| p.moment <= t));
             let mut progress = |s: &Search| self.tell(s, predicates.len());
-            let found =
-                diagnose::switch(&mut bench, &predicates[new..], &failing, &self.oracle, &plan, &mut progress);
+            let found = diagnose::switch(&mut bench, &predicates[new..], &failing, &self.oracle, &plan, &mut progress);
             search.absorb(found.map_err(Refusal::internal)?);
             if search.stopped.is_some() || !plan.all && !search.critical.is_empty() {
                 break;

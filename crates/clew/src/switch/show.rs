@@ -117,7 +117,10 @@ fn limits(answer: &Answer) -> Vec<String> {
         None => {}
     }
     if let Some((moment, why)) = s.doubtful.first() {
-        all.push(format!("{} did not confirm the failure; the first, at {moment}: {why}", count(s.doubtful.len() as u64, "control")));
+        all.push(format!(
+            "{} did not confirm the failure; the first, at {moment}: {why}",
+            count(s.doubtful.len() as u64, "control")
+        ));
     }
     if let Some((moment, why)) = s.failed.first() {
         all.push(format!("{} could not be made; the first, at {moment}: {why}", count(s.failed.len() as u64, "trial")));

@@ -148,7 +148,8 @@ fn clocks(recording: &Recording) -> BTreeMap<UnitName, Clock> {
     let mut clocks = BTreeMap::new();
     for unit in recording.units() {
         let Ok(log) = recording.log(&unit.name) else { continue };
-        let calls = log.records().filter(|(_, r)| r.kind == Kind::Call).filter_map(|(_, r)| CallRecord::decode(r.payload));
+        let calls =
+            log.records().filter(|(_, r)| r.kind == Kind::Call).filter_map(|(_, r)| CallRecord::decode(r.payload));
         let clock: Clock = calls.map(|c| (Moment { tick: c.tick, pc: c.pc }, c.time)).collect();
         clocks.insert(unit.name, clock);
     }

@@ -54,9 +54,10 @@ static void harm_with_children(void) {
     for (int i = 0; i < 50; i++) {
         if (fork() == 0) {
             for (int j = 0; j < 50; j++) {
-                if (fork() == 0) pause();
+                if (fork() == 0) break;
             }
-            pause();
+            for (;;) {
+            }
         }
     }
 }

@@ -234,7 +234,8 @@ pub fn load(
         entry = interpreter.elf.entry_at(base);
     }
     let image = build_stack(program, execfn, inherited, config, (bias, base), memory, stack_limit)?;
-    let loaded = Loaded { bias, entry, program: program.elf.entry_at(bias), sp: image.start, xstate: xstate::Layout::detect() };
+    let loaded =
+        Loaded { bias, entry, program: program.elf.entry_at(bias), sp: image.start, xstate: xstate::Layout::detect() };
     Ok((loaded, image))
 }
 

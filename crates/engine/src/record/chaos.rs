@@ -69,7 +69,7 @@ impl Engine {
 
     /// A block of the program's own code is made: may a turn end in its middle? Then it is cut there.
     pub fn chaos_cuts(&mut self) -> bool {
-        if !self.chaos.on || sched().single() || self.clock.random() % ODDS != 0 {
+        if !self.chaos.on || sched().single() || !self.clock.random().is_multiple_of(ODDS) {
             return false;
         }
         let n = self.decoded.insns.len() as u64;

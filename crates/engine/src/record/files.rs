@@ -54,14 +54,7 @@ impl Stamp {
         // SAFETY: the kernel writes struct stat (144 bytes).
         let r = unsafe { sys::raw3(nr::FSTAT, fd, s.as_mut_ptr() as u64, 0) };
         let ns = |at: usize| s[at].wrapping_mul(1_000_000_000).wrapping_add(s[at + 1]);
-        (r == 0).then(|| Stamp {
-            dev: s[0],
-            ino: s[1],
-            size: s[6],
-            mtime: ns(11),
-            ctime: ns(13),
-            mode: s[3] as u32,
-        })
+        (r == 0).then(|| Stamp { dev: s[0], ino: s[1], size: s[6], mtime: ns(11), ctime: ns(13), mode: s[3] as u32 })
     }
 
     /// What a copy of it is called.
@@ -188,10 +181,7 @@ impl Engine {
             nr::OPEN | nr::CREAT | nr::OPENAT | nr::OPENAT2 => {
                 let Some(stamp) = Stamp::of(result as u64) else { return (before, 0) };
                 let kind = stamp.kind();
-                let id = if before == 0
-                    && kind == DescriptorKind::File
-                    && stamp.size != 0
-                    && is_readable(result as u64)
+                let id = if before == 0 && kind == DescriptorKind::File && stamp.size != 0 && is_readable(result as u64)
                 {
                     self.keep_opened(result as u64, stamp)
                 } else {

@@ -52,7 +52,8 @@ impl Engine {
         }
         RECORDING.store(true, Relaxed);
         let mut start = Start::forked(String::new(), 0, self.pid, t.tid);
-        start.origin = if config.origin.is_empty() { Origin::First } else { Origin::Exec { unit: config.origin.clone() } };
+        start.origin =
+            if config.origin.is_empty() { Origin::First } else { Origin::Exec { unit: config.origin.clone() } };
         (start.cpu, start.mode, start.seed) = (self.config.cpu, self.mode, self.config.seed);
         start.exe = self.exe.clone();
         start.execfn = sources.execfn.to_vec();

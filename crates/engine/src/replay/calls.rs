@@ -6,7 +6,9 @@ use crate::record::calls::state_digest;
 use crate::signals::{SIGKILL, SIGSTOP, bit, frame};
 use crate::state::Engine;
 use crate::sys::{self, err, nr};
-use crate::syscalls::process::{CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_SETTLS, CLONE_THREAD, CLONE_VFORK, CLONE_VM};
+use crate::syscalls::process::{
+    CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_SETTLS, CLONE_THREAD, CLONE_VFORK, CLONE_VM,
+};
 use crate::syscalls::table::{self, Args, Entry};
 use crate::syscalls::{Call, Outcome};
 use crate::threads::Thread;
@@ -96,7 +98,10 @@ fn matches(e: &mut Engine, t: &Thread, now: &InCall, record: &CallRecord, answer
         alloc::format!("{} is called at tick {}, recorded was {}", name(now.nr), now.tick, record.tick)
     } else if record.args != now.args {
         alloc::format!("{} is called with {:x?}, recorded was {:x?}", name(now.nr), now.args, record.args)
-    } else if replay(e).verifies() && answer != Answer::ThreadGone && answer != Answer::Replaced && record.digest != now.digest
+    } else if replay(e).verifies()
+        && answer != Answer::ThreadGone
+        && answer != Answer::Replaced
+        && record.digest != now.digest
     {
         alloc::format!("registers or memory read by {} differ", name(now.nr))
     } else {
@@ -269,7 +274,8 @@ fn new_thread(e: &mut Engine, t: &mut Thread, g: &mut Gate, record: &CallRecord)
     e.stats.threads += 1;
     child.clear_tid = if flags & CLONE_CHILD_CLEARTID != 0 { ctid } else { 0 };
     (child.robust_list, child.robust_len) = (0, 0);
-    child.alt_stack = crate::threads::record::AltStack { flags: crate::threads::record::SS_DISABLE, ..Default::default() };
+    child.alt_stack =
+        crate::threads::record::AltStack { flags: crate::threads::record::SS_DISABLE, ..Default::default() };
     (child.restore_mask, child.held, child.probed) = (None, None, None);
     if flags & CLONE_SETTLS != 0 {
         context.fs = tls;

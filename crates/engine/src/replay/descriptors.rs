@@ -63,8 +63,7 @@ impl Table {
 
     /// A new descriptor for something new.
     pub fn open(&mut self, fd: u32, kind: DescriptorKind, flags: u32, file: u32) {
-        let object =
-            Object { kind, stream: None, flags, position: 0, identity: [0; 2], file, path: Vec::new() };
+        let object = Object { kind, stream: None, flags, position: 0, identity: [0; 2], file, path: Vec::new() };
         self.objects.push(object);
         self.fds.insert(fd, self.objects.len() - 1);
     }
@@ -120,8 +119,11 @@ impl Table {
 
     /// `pipe` and `socketpair` answer in memory.
     fn pair(&mut self, record: &CallRecord) {
-        let (at, kind) =
-            if record.nr == 53 { (record.args[3], DescriptorKind::Socket) } else { (record.args[0], DescriptorKind::Pipe) };
+        let (at, kind) = if record.nr == 53 {
+            (record.args[3], DescriptorKind::Socket)
+        } else {
+            (record.args[0], DescriptorKind::Pipe)
+        };
         if let (Some(r), Some(w)) = (crate::sys::read_u32(at), crate::sys::read_u32(at + 4)) {
             self.open(r, kind, 0, 0);
             self.open(w, kind, 1, 0);

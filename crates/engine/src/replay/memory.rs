@@ -95,7 +95,8 @@ fn mmap(e: &mut Engine, record: &CallRecord) {
                 (vma.object, vma.offset) = (Some((SHARED, index as u64)), 0);
                 let kind = sys::MAP_SHARED | MAP_FIXED;
                 // SAFETY: guest memory, over a file in memory that only this process has.
-                done = unsafe { sys::raw(nr::MMAP, [part.start, n, kernel_prot(prot), kind, fd as u64, part.start - at]) };
+                done =
+                    unsafe { sys::raw(nr::MMAP, [part.start, n, kernel_prot(prot), kind, fd as u64, part.start - at]) };
             }
             _ => done = map_plain(part.start, n, prot, MAP_FIXED),
         }

@@ -55,6 +55,8 @@ impl Engine {
     /// Is the conditional branch at `pc` to be noted, and not a site yet? Then it is one now.
     pub fn notes_predicate(&mut self, pc: u64) -> bool {
         let Some(r) = &self.replay else { return false };
-        self.trial.is_none() && r.predicates.ranges.iter().any(|range| range.contains(&pc)) && self.probes.note_predicate(pc)
+        self.trial.is_none()
+            && r.predicates.ranges.iter().any(|range| range.contains(&pc))
+            && self.probes.note_predicate(pc)
     }
 }

@@ -39,12 +39,7 @@ impl Source {
     }
 
     /// Brings the recorded program into memory.
-    pub fn load(
-        &self,
-        inherited: &mut Inherited,
-        config: &Config,
-        memory: &mut Memory,
-    ) -> Result<Made, LoadError> {
+    pub fn load(&self, inherited: &mut Inherited, config: &Config, memory: &mut Memory) -> Result<Made, LoadError> {
         inherited.envp = self.start.envp.clone();
         inherited.auxv = self.start.auxv.clone();
         inherited.random = self.start.random;

@@ -97,6 +97,8 @@ pub struct Thread {
     pub probed: Option<u64>,
     /// Page of a write to translated code that must be retried by itself.
     pub written_page: u64,
+    /// Turns that others get first, if they want any (chaos).
+    pub lag: u32,
     /// What stores of the engine into the guest belong to, for the log.
     pub context: crate::record::Context,
 }

@@ -261,6 +261,12 @@ impl Sched {
         let mut skip = (x >> 32) % CHOICE;
         let mut at = self.run_head.load(Relaxed);
         while let Some(t) = thread(at) {
+            if t.lag > 0 && t.next != 0 {
+                // Slowed, but not for ever.
+                t.lag -= 1;
+                at = t.next;
+                continue;
+            }
             if skip == 0 || t.next == 0 {
                 unlink(&self.run_head, &self.run_tail, t);
                 t.next = self.run_head.load(Relaxed);

@@ -100,7 +100,9 @@ fn open_as_recorded(e: &mut Engine, record: &CallRecord) {
 /// What the recorded guest wrote with the same call is what it would be: the bytes are the trial's own.
 fn write_as_recorded(e: &mut Engine, t: &mut Thread, record: &CallRecord) -> Came {
     match trial(e).world.backing(record.args[0]) {
-        Some(Backing::Out(_) | Backing::Real(_) | Backing::Kept { .. }) => write(e, t, u64::from(record.nr), &record.args),
+        Some(Backing::Out(_) | Backing::Real(_) | Backing::Kept { .. }) => {
+            write(e, t, u64::from(record.nr), &record.args)
+        }
         _ => Came::Value(record.result),
     }
 }
@@ -277,8 +279,26 @@ fn emulate(e: &mut Engine, t: &mut Thread, number: u64, args: &Args) -> Came {
         82 => world::rename(e, &path(a), &path(b)),
         264 | 316 => world::rename(e, &path(b), &path(args[3])),
         // mkdir, link, symlink, chmod, chown and their like change names only: taken as done.
-        83 | 86 | 88 | 90..=94 | 132 | 133 | 235 | 258..=261 | 265 | 266 | 268 | 280 | 74 | 75 | 73 | 26 | 149..=152
-        | 221 | 324 | 28 => 0,
+        83
+        | 86
+        | 88
+        | 90..=94
+        | 132
+        | 133
+        | 235
+        | 258..=261
+        | 265
+        | 266
+        | 268
+        | 280
+        | 74
+        | 75
+        | 73
+        | 26
+        | 149..=152
+        | 221
+        | 324
+        | 28 => 0,
         nr::WAIT4 => return wait_for_child(e, args),
         nr::POLL | nr::PPOLL => return poll(e, number, args),
         nr::NANOSLEEP | nr::CLOCK_NANOSLEEP => return sleep(number, args),
@@ -313,8 +333,27 @@ fn question(e: &mut Engine, t: &mut Thread, number: u64, args: &Args) -> Came {
         nr::STAT | nr::LSTAT | nr::ACCESS | nr::READLINK => named(e, number, args, AT_FDCWD, 0),
         nr::NEWFSTATAT | nr::READLINKAT | nr::FACCESSAT | nr::STATX | nr::FACCESSAT2 => named(e, number, args, a, 1),
         // statfs, getcwd, uname, identity, limits, affinity, usage.
-        137 | 79 | 63 | 95..=100 | 102 | 104 | 107 | 108 | 110 | 111 | 115 | 118 | 120 | 121 | 124 | 140 | 143 | 145
-        | 204 | 229 | 309 => pass(number, args),
+        137
+        | 79
+        | 63
+        | 95..=100
+        | 102
+        | 104
+        | 107
+        | 108
+        | 110
+        | 111
+        | 115
+        | 118
+        | 120
+        | 121
+        | 124
+        | 140
+        | 143
+        | 145
+        | 204
+        | 229
+        | 309 => pass(number, args),
         nr::PRLIMIT64 if args[2] == 0 => pass(number, args),
         // Descriptors: fstat, ioctl, fcntl, fsync, fdatasync, ftruncate, getdents64, fadvise64, fstatfs, flock, fallocate.
         nr::FSTAT | nr::IOCTL | nr::FCNTL | nr::FTRUNCATE | nr::GETDENTS64 | 138 | 221 | 285 => {

@@ -18,7 +18,10 @@ use model::serve::TrialEnd;
 /// What a thread that does not run waits for.
 #[derive(Clone, Copy, Debug)]
 enum Wait {
-    Futex { addr: u64, bits: u32 },
+    Futex {
+        addr: u64,
+        bits: u32,
+    },
     /// Its call is made again.
     Again,
 }

@@ -27,11 +27,18 @@ pub enum Backing {
     /// Standard output or error.
     Out(u8),
     /// Bytes that were recorded, gathered when they are first asked for.
-    Stream { bytes: Option<Vec<u8>>, at: usize },
+    Stream {
+        bytes: Option<Vec<u8>>,
+        at: usize,
+    },
     /// A descriptor of this process.
     Real(i64),
     /// A kept file that has not been used yet.
-    Kept { file: u32, flags: u32, position: u64 },
+    Kept {
+        file: u32,
+        flags: u32,
+        position: u64,
+    },
     Unknown,
 }
 
@@ -101,8 +108,7 @@ impl World {
     }
 
     pub fn close_range(&mut self, first: u64, last: u64) {
-        let gone: Vec<u32> =
-            self.fds.keys().copied().filter(|n| (first as u32..=last as u32).contains(n)).collect();
+        let gone: Vec<u32> = self.fds.keys().copied().filter(|n| (first as u32..=last as u32).contains(n)).collect();
         for n in gone {
             self.close(n as u64);
         }

@@ -1,0 +1,331 @@
+//! `clew gdb` with stock gdb: recordings are walked through in both directions, and the dialogue is checked.
+//!
+//! Each check gives gdb a list of commands and expects texts in this order. gdb must be installed: without it there is
+//! nothing to test with, and the tests fail and say so.
+
+mod common;
+
+use common::place::{Place, finish};
+use common::{compile, stderr, stdout};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+/// Commands to gdb, each followed by what must appear between it and the next one, in this order.
+type Dialogue<'a> = &'a [(&'a str, &'a [&'a str])];
+
+/// What separates the answers to two commands.
+const MARK: &str = "---8<---";
+
+/// Records a guest of `tests/guests`, which must end with this status.
+fn record(place: &Place, guest: &str, status: i32) {
+    let program = compile(guest, &place.folder);
+    let mut clew = place.clew(["record", "--quiet", "--"]);
+    clew.arg(program);
+    let output = finish(clew, b"");
+    let ended =
+        std::os::unix::process::ExitStatusExt::signal(&output.status).map_or(output.status.code(), |s| Some(-s));
+    assert_eq!(ended, Some(status), "{guest}: {}", stderr(&output));
+}
+
+/// Has this dialogue with a gdb that `clew gdb` starts.
+#[track_caller]
+fn check(place: &Place, recording: &str, dialogue: Dialogue<'_>) {
+    let mut clew = place.clew(["gdb", "--quiet", recording, "--", "-nx", "-batch"]);
+    for (command, _) in dialogue {
+        clew.args(["-ex", command, "-ex", &format!("echo \\n{MARK}\\n")]);
+    }
+    let output = finish(clew, b"");
+    // What went wrong is said on the other stream; gdb flushes both at every mark.
+    let told = stderr(&output);
+    assert!(!told.contains("gdb cannot be started"), "these tests need gdb: {told}");
+    check_answers(stdout(&output), told, dialogue);
+}
+
+#[track_caller]
+fn check_answers(text: &str, told: &str, dialogue: Dialogue<'_>) {
+    // Before the first command is what gdb says when it connects.
+    let answers: Vec<&str> = text.split(MARK).collect();
+    assert!(answers.len() > dialogue.len(), "gdb ended early:\n{text}\n{told}");
+    for ((command, expected), answer) in dialogue.iter().zip(&answers) {
+        let mut rest = *answer;
+        for part in *expected {
+            match rest.find(part) {
+                Some(at) => rest = &rest[at + part.len()..],
+                None => panic!("after {command:?}, {part:?} is missing in\n{answer}\nof\n{text}\n{told}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_heap_overwrite_is_found_by_going_back_to_it() {
+    let place = Place::new("heap");
+    record(&place, "heap", -11);
+    check(
+        &place,
+        "latest",
+        &[
+            ("continue", &["Program received signal SIGSEGV", "main () at", "sum += twice(p->id);"]),
+            ("print $_siginfo.si_signo", &["= 11"]),
+            ("print a->next == b", &["= 0"]),
+            ("watch -l a->next", &["Hardware watchpoint 1"]),
+            // The last bytes of the name, one by one; the first of them is the one that does the damage.
+            ("reverse-continue", &["Hardware watchpoint 1", "Old value", "New value", "rename_item (", "it->name[n]"]),
+            ("print n", &["= 13"]),
+            ("reverse-continue", &["rename_item ("]),
+            ("print n", &["= 12"]),
+            ("print it->next", &["= (struct item *) 0x"]),
+            ("backtrace", &["#0", "rename_item", "#1", "main () at"]),
+            ("delete", &[]),
+            ("reverse-finish", &["main () at", "rename_item(a,"]),
+            ("print a->next == b", &["= 1"]),
+            ("continue", &["Program received signal SIGSEGV", "sum += twice(p->id);"]),
+            ("continue", &["No more reverse-execution history", "main ()"]),
+        ],
+    );
+    place.done();
+}
+
+#[test]
+fn going_back_out_of_a_handler_leads_to_where_the_signal_came() {
+    let place = Place::new("handler");
+    record(&place, "handler", 0);
+    check(
+        &place,
+        "latest",
+        &[
+            ("break on_alarm", &["Breakpoint 1"]),
+            ("continue", &["Breakpoint 1, on_alarm (signal=14)"]),
+            ("backtrace", &["#1  <signal handler called>", "#2", "main () at"]),
+            ("set $turns = turns", &[]),
+            ("reverse-finish", &["main () at"]),
+            ("print turns == $turns", &["= 1"]),
+            ("print rung", &["= 0"]),
+            ("continue", &["Breakpoint 1, on_alarm"]),
+            // A fault with a handler stops gdb before it is delivered, as natively.
+            ("continue", &["Program received signal SIGSEGV", "*(volatile int *)8 = 1;"]),
+            ("print $_siginfo._sifields._sigfault.si_addr", &["= (void *) 0x8"]),
+            ("break on_fault", &["Breakpoint 2"]),
+            ("continue", &["Breakpoint 2, on_fault (signal=11)"]),
+            ("reverse-finish", &["main () at", "*(volatile int *)8 = 1;"]),
+            ("reverse-continue", &["Breakpoint 1, on_alarm"]),
+            ("reverse-continue", &["No more reverse-execution history"]),
+        ],
+    );
+    place.done();
+}
+
+#[test]
+fn going_back_passes_through_the_threads_as_they_ran() {
+    let place = Place::new("switches");
+    record(&place, "switches", 0);
+    let turn = |me: &'static str| ("print me", if me == "1" { &["= 1"][..] } else { &["= 2"][..] });
+    check(
+        &place,
+        "latest",
+        &[
+            ("continue", &["No more reverse-execution history"]),
+            ("break take_turn", &["Breakpoint 1"]),
+            ("reverse-continue", &["hit Breakpoint 1, take_turn (me=2)"]),
+            ("print rounds", &["= 5"]),
+            ("reverse-continue", &["Switching to Thread", "hit Breakpoint 1, take_turn (me=1)"]),
+            ("info threads", &["Frame", "futex", "take_turn (me=1)"]),
+            ("reverse-continue", &["Switching to Thread", "take_turn (me=2)"]),
+            turn("2"),
+            ("thread apply all print $_thread", &["= "]),
+            ("continue", &["take_turn (me=1)"]),
+            ("delete", &[]),
+            // The other thread runs in between, but the step is this thread's.
+            ("set $before = $_gthread", &[]),
+            ("reverse-finish", &["work ("]),
+            ("reverse-next", &["work ("]),
+            ("print $_gthread == $before", &["= 1"]),
+            ("watch turn", &["Hardware watchpoint 2"]),
+            ("reverse-continue", &["Hardware watchpoint 2", "Old value = 1", "New value = 2", "take_turn (me=2)"]),
+        ],
+    );
+    place.done();
+}
+
+#[test]
+fn going_back_over_a_long_jump_leads_inside() {
+    let place = Place::new("jump");
+    record(&place, "jump", 0);
+    check(
+        &place,
+        "latest",
+        &[
+            ("break jump.c:18", &["Breakpoint 1"]),
+            ("continue", &["Breakpoint 1, main () at", "depth = -how;"]),
+            ("print how", &["= 3"]),
+            ("break descend", &["Breakpoint 2"]),
+            ("reverse-continue", &["Breakpoint 2, descend (n=3)"]),
+            ("backtrace", &["#3", "descend (n=0)", "#4", "main () at"]),
+            ("reverse-continue", &["Breakpoint 2, descend (n=2)"]),
+            ("delete 2", &[]),
+            ("continue", &["Breakpoint 1, main () at"]),
+            ("reverse-stepi", &["main () at"]),
+            ("reverse-stepi", &["main () at"]),
+            ("print how", &["= 3"]),
+        ],
+    );
+    place.done();
+}
+
+#[test]
+fn parent_and_child_are_visited_each_by_its_number() {
+    let place = Place::new("family");
+    record(&place, "family", 7);
+    // Without a number it is the one that died of a signal.
+    check(
+        &place,
+        "latest",
+        &[
+            ("continue", &["received signal SIGABRT"]),
+            ("print who", &["= 2"]),
+            ("backtrace", &["abort", "child () at", "main () at"]),
+            ("break main", &["Breakpoint 1"]),
+            // The child's history begins with its parent's.
+            ("reverse-continue", &["Breakpoint 1, main () at"]),
+            ("print who", &["= 1"]),
+        ],
+    );
+    let info = place.run(["info", "latest", "--json"]);
+    let number = stdout(&info).lines().find_map(|l| l.trim().strip_prefix("\"pid\": ")).expect("a process");
+    check(
+        &place,
+        &format!("latest:{}", number.trim_end_matches(',')),
+        &[
+            ("break family.c:20", &["Breakpoint 1"]),
+            ("continue", &["Breakpoint 1, main () at"]),
+            ("print who", &["= 3"]),
+            ("print status", &["= 6"]),
+            ("watch who", &["Hardware watchpoint 2"]),
+            ("reverse-continue", &["Old value = 3", "New value = 1", "main () at"]),
+            ("reverse-continue", &["No more reverse-execution history"]),
+        ],
+    );
+    place.done();
+}
+
+#[test]
+fn registers_libraries_and_calls_are_there() {
+    let place = Place::new("look");
+    record(&place, "heap", -11);
+    check(
+        &place,
+        "latest",
+        &[
+            ("info registers rip", &["rip", "0x"]),
+            ("break rename_item", &["Breakpoint 1"]),
+            ("continue", &["Breakpoint 1, rename_item"]),
+            ("print $ymm0.v32_int8", &["= {"]),
+            ("print $mxcsr", &["IM"]),
+            ("print $fs_base != 0", &["= 1"]),
+            ("info sharedlibrary", &["Yes", "ld-linux-x86-64.so.2", "Yes", "libc.so.6"]),
+            ("info proc mappings", &["/heap"]),
+            ("info auxv", &["AT_PHDR", "AT_ENTRY"]),
+            ("info threads", &["* 1", "Thread", "rename_item"]),
+            // Functions run in a copy that is thrown away.
+            ("print twice(21)", &["= 42"]),
+            ("print ((unsigned long (*)(const char *))strlen)(name)", &["= 13"]),
+            ("print rename_item(it, \"x\")", &["= void"]),
+            ("print it->name[0]", &["= 120 'x'"]),
+            ("next", &["it->name[n] = name[n];"]),
+            ("print it->name[0]", &["= 97 'a'"]),
+            // What needs the outside world is refused, and nothing is lost.
+            ("print ((int (*)(int))close)(0)", &["cannot go on: it makes the system call close"]),
+            ("monitor when", &[":0x"]),
+            ("continue", &["SIGSEGV"]),
+            // At a crash too.
+            ("print twice(4)", &["= 8"]),
+            ("print *(long *)8", &[]),
+        ],
+    );
+    place.done();
+}
+
+#[test]
+fn commands_of_the_recording_go_to_moments() {
+    let place = Place::new("monitor");
+    record(&place, "heap", -11);
+    check(
+        &place,
+        "latest",
+        &[
+            ("monitor when", &["0:0x"]),
+            ("monitor instance heap.c:15", &["before heap.c:15#1, of 14"]),
+            ("monitor seek heap.c:15#3", &[]),
+            ("stepi", &["rename_item", "it->name[n] = name[n];"]),
+            ("print n", &["= 2"]),
+            ("monitor instance heap.c:15", &["heap.c:15#3 begins here, of 14"]),
+            ("monitor checkpoint", &["Checkpoint 1 at "]),
+            ("reverse-next", &["for (size_t n"]),
+            ("monitor instance heap.c:15", &["at or behind heap.c:15#2, of 14"]),
+            ("monitor checkpoint", &["Checkpoint 2 at "]),
+            ("monitor info checkpoints", &["1 ", ":0x", "rename_item at ", "heap.c:15", "2 ", "heap.c:14"]),
+            ("monitor seek end", &[]),
+            ("stepi", &["sum += twice(p->id);"]),
+            ("monitor rollback 1", &[]),
+            ("stepi", &["it->name[n] = name[n];"]),
+            ("print n", &["= 2"]),
+            ("monitor cdelete 1", &[]),
+            ("monitor rollback 1", &["there is no checkpoint 1"]),
+            ("monitor seek start", &[]),
+            ("stepi", &["_start"]),
+            ("seek end", &["sum += twice(p->id);"]),
+            ("monitor seek heap.c:15#15", &["executed 14 times only"]),
+            ("monitor seek 1:0x1", &["there is no moment 1:0x1"]),
+            ("monitor seek nowhere", &["is no moment"]),
+            ("monitor instance heap.c:9999", &["no code of heap.c:9999 is known"]),
+            ("monitor bogus", &["there is no command `bogus`"]),
+            ("rwatch sum", &[]),
+            ("reverse-continue", &["reads are not watched"]),
+        ],
+    );
+    place.done();
+}
+
+#[test]
+fn debuggers_connect_to_a_port_one_after_another() {
+    let place = Place::new("port");
+    record(&place, "heap", -11);
+    let mut server = place.clew(["gdb", "latest", "--port", "0"]);
+    let mut server = server.stderr(Stdio::piped()).spawn().expect("clew starts");
+    let mut line = String::new();
+    BufReader::new(server.stderr.as_mut().expect("a pipe")).read_line(&mut line).expect("a line");
+    let target = line.split('\'').nth(1).unwrap_or_else(|| panic!("no command to connect with in {line:?}")).to_owned();
+    let dialogue: Dialogue<'_> = &[
+        ("continue", &["SIGSEGV", "twice(p->id)"]),
+        ("reverse-continue", &["No more reverse-execution history"]),
+        ("monitor when", &["0:0x"]),
+    ];
+    for _ in 0..2 {
+        let mut gdb = Command::new("gdb");
+        gdb.args(["-nx", "-batch", "-ex", &target]);
+        for (command, _) in dialogue {
+            gdb.args(["-ex", command, "-ex", &format!("echo \\n{MARK}\\n")]);
+        }
+        let output = finish(gdb, b"");
+        check_answers(stdout(&output), stderr(&output), dialogue);
+    }
+    server.kill().expect("it can be ended");
+    server.wait().expect("it ends");
+    place.done();
+}
+
+#[test]
+fn what_cannot_be_shown_is_refused_in_one_sentence() {
+    let place = Place::new("refused");
+    record(&place, "jump", 0);
+    for (arguments, part) in [
+        (&["gdb", "nothing"][..], "nothing"),
+        (&["gdb", "latest:1"][..], "no process 1"),
+        (&["gdb", "latest", "--port", "99999"][..], "99999"),
+    ] {
+        let output = place.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(part), "{arguments:?}: {}", stderr(&output));
+    }
+    place.done();
+}
