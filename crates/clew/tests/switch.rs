@@ -200,6 +200,17 @@ fn a_repaired_run_reads_on_where_the_failing_one_stopped() {
     check_world("name", Input::File, 2, "fixed");
 }
 
+#[test]
+fn what_the_world_does_not_have_yet_is_known() {
+    // Of a pipe only what it held when the program ended is kept.
+    check_world("input", Input::Pipe, 20_000, "other failure");
+    // A child of a trial that fills a pipe does not wait for its reader.
+    check_world("child", Input::File, 20_000, "deadlocked");
+    // What the program wrote into files before the change is not in the world.
+    check_world("changed", Input::File, 200, "other failure");
+    check_world("replaced", Input::File, 200, "other failure");
+}
+
 /// Trials of the one branch of `harmful` that matters: 50 with it flipped, 50 controls.
 fn harmful_trials(engine: &EngineProgram, recording: &Recording, line: u64) -> Vec<TrialOutcome> {
     let replayer = Replayer { engine, recording };

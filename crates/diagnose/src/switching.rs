@@ -233,11 +233,14 @@ impl Batch<'_> {
         let mut doubt = None;
         for (n, control) in list.iter().enumerate() {
             let why = match outcomes.get(&n) {
-                None => Some("the search ended before it".to_owned()),
+                None => {
+                    doubt.get_or_insert_with(|| "the search ended before the controls".to_owned());
+                    continue;
+                }
                 Some(Err(why)) => Some(why.clone()),
                 Some(Ok(run)) => self.failing.doubt(run, &self.verdict(run)),
             };
-            search.controls += usize::from(outcomes.contains_key(&n));
+            search.controls += 1;
             if let Some(why) = why {
                 doubt.get_or_insert_with(|| format!("a control, a trial without any change, gave: {why}"));
                 search.doubtful.push((control.moment, why));

@@ -130,12 +130,13 @@ impl Probes {
         true
     }
 
-    /// The guest is where a turn may end.
-    pub fn chaos_hit(&mut self, pc: u64) -> bool {
-        let Some(site) = self.sites.get_mut(&pc).filter(|s| s.chaos > 0) else { return false };
+    /// The guest is where a turn may end: how many times more it may.
+    pub fn chaos_hit(&mut self, pc: u64) -> Option<u32> {
+        let site = self.sites.get_mut(&pc).filter(|s| s.chaos > 0)?;
         site.chaos -= 1;
+        let left = site.chaos;
         self.rearm(pc);
-        true
+        Some(left)
     }
 
     /// The number of this execution of a conditional branch that is noted.

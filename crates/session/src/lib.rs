@@ -15,6 +15,7 @@
 //! What it may miss: processes of the tree that outlive both the first process and the host go on without a listener.
 
 mod checkpoints;
+mod cpu;
 mod engine_program;
 mod error;
 mod hub;
@@ -31,10 +32,11 @@ mod stream;
 mod timeline;
 mod travel;
 mod trial;
+mod window;
 
 pub use engine_program::EngineProgram;
 pub use error::{Error, ErrorKind};
-pub use launch::{Launch, Stdio, Traces};
+pub use launch::{Launch, MakeSink, Stdio, Traces};
 pub use live::Live;
 pub use record::Recorder;
 pub use replay::{Outputs, ReplayOptions, Replayer};
@@ -44,3 +46,4 @@ pub use scene::{Scene, images_of};
 pub use signals::{SignalState, signal_by_number, signal_name};
 pub use timeline::{Session, Stopped, alter, is_forked, read_from, registers_of, threads_of};
 pub use trial::{Budget, Candidate, TrialOutcome, run_altered};
+pub use window::Window;

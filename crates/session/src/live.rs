@@ -4,6 +4,7 @@ use crate::engine_program::above_stdio;
 use crate::error::{Error, ErrorKind};
 use crate::hub::Hub;
 use crate::launch::{Launch, Traces};
+use crate::run::TraceTotals;
 use crate::running::Event;
 use crate::spawn;
 use model::serve::{Answer, Request};
@@ -60,9 +61,15 @@ impl Live {
         self.hub.set_traces(traces);
     }
 
-    /// Waits until traces have been read to their ends.
-    pub fn finish_traces(&self) {
+    /// Waits until traces have been read to their ends; answers what they held.
+    pub fn finish_traces(&self) -> Vec<TraceTotals> {
+        self.hub.drain();
         self.hub.finish(None);
+        let totals = |event| match event {
+            Event::Trace(totals) => Some(totals),
+            _ => None,
+        };
+        self.events.try_iter().filter_map(totals).collect()
     }
 
     fn send(&self, request: &Request, fd: Option<&OwnedFd>) -> Result<(), Error> {

@@ -9,7 +9,7 @@ use crate::launch::{Launch, Stdio};
 use crate::running::{Event, Running};
 use model::Mode;
 use model::log::Origin;
-use model::wire::{Config, Disturb, ForkEdge, Packet, ReplayConfig, Replayed, Report};
+use model::wire::{Config, Disturb, ForkEdge, Packet, ReplayConfig, Replayed, Report, TraceSink};
 use recording::{Recording, UnitName};
 use rustix::fs::{Mode as FileMode, OFlags};
 use std::collections::HashMap;
@@ -63,6 +63,11 @@ impl<'a> Replayer<'a> {
         if options.descendants {
             self.add_descendants(&mut units, &mut forks);
         }
+        for unit in &units {
+            if let Some(why) = crate::cpu::missing_feature(self.recording.unit(unit).map_err(damaged)?) {
+                return Err(Error::new(ErrorKind::Recording, io::Error::other(why)));
+            }
+        }
         let first = self.recording.unit(&units[0]).map_err(damaged)?;
         let mut launch = Launch::new(self.engine, &first.start.exe, [first.start.exe.clone()]);
         let mut logs = Vec::new();
@@ -76,6 +81,7 @@ impl<'a> Replayer<'a> {
             cpu: first.start.cpu,
             seed: None,
             dies_with_host: true,
+            sink: TraceSink::Ring,
             replay: Some(ReplayConfig {
                 log_fds: logs.iter().map(AsRawFd::as_raw_fd).collect(),
                 forks,

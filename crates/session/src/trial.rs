@@ -154,7 +154,7 @@ impl Session {
     }
 
     /// A copy of the engine at a moment, without moving this session.
-    fn copy_at(&mut self, moment: Moment) -> Result<Live, Error> {
+    pub(crate) fn copy_at(&mut self, moment: Moment) -> Result<Live, Error> {
         let live = self.copy_near(moment)?;
         bring_to(&live, moment)?;
         Ok(live)

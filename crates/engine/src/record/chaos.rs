@@ -12,9 +12,14 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 /// Turns are at most two to this power of ticks long.
 const LONGEST: u64 = 13;
-/// One block of the program in so many has a place where turns end, for so many times.
-const ODDS: u64 = 5;
+/// One block of the program in so many has a place where turns end, for so many times: more of the first ones, because
+/// small programs have no more.
+const ODDS: u64 = 2;
+const LATER_ODDS: u64 = 8;
+const FIRST: u32 = 128;
 const TIMES: u32 = 64;
+/// So many times for sure, then by chance.
+const SURE: u32 = 4;
 /// Instructions behind the tick at most.
 const AHEAD: u64 = 40;
 
@@ -24,6 +29,8 @@ pub struct Chaos {
     pub on: bool,
     /// Where the turn will end, when that is not at a tick.
     site: Option<u64>,
+    /// Blocks of the program that turns can end in.
+    blocks: u32,
 }
 
 impl Engine {
@@ -69,7 +76,8 @@ impl Engine {
 
     /// A block of the program's own code is made: may a turn end in its middle? Then it is cut there.
     pub fn chaos_cuts(&mut self) -> bool {
-        if !self.chaos.on || sched().single() || !self.clock.random().is_multiple_of(ODDS) {
+        let odds = if self.chaos.blocks < FIRST { ODDS } else { LATER_ODDS };
+        if !self.chaos.on || sched().single() || !self.clock.random().is_multiple_of(odds) {
             return false;
         }
         let n = self.decoded.insns.len() as u64;
@@ -78,14 +86,15 @@ impl Engine {
         if own(first).is_none() || own(first) != own(self.loaded.program) {
             return false;
         }
+        self.chaos.blocks += 1;
         let at = self.decoded.insns[1 + (self.clock.random() % (n - 1)) as usize].ip();
         self.probes.note_chaos(at, TIMES)
     }
 
     /// The guest came to a site: is it where the turn ends?
     pub fn chaos_site_reached(&mut self, g: &Gate) -> bool {
-        if self.probes.chaos_hit(g.pc) {
-            return self.clock.random() & 1 == 0;
+        if let Some(left) = self.probes.chaos_hit(g.pc) {
+            return left + SURE >= TIMES || self.clock.random() & 1 == 0;
         }
         let here = self.chaos.site == Some(g.pc);
         if here {

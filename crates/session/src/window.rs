@@ -1,0 +1,40 @@
+//! Facts over a window: the instructions and addresses between two moments, as they were executed.
+//!
+//! A copy of the engine at the window's beginning is switched to mode trace and runs to its end; the session itself does
+//! not move. Several windows may be traced at the same time, each by its own copy.
+
+use crate::error::Error;
+use crate::launch::{MakeSink, Traces};
+use crate::run::TraceTotals;
+use crate::timeline::{Session, done, run};
+use model::Mode;
+use model::serve::{Moment, Place, Request, Until, Why};
+
+/// What was traced.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Window {
+    /// Where the trace really ended: the moment asked for, or the end of the recording.
+    pub end: Place,
+    pub totals: Vec<TraceTotals>,
+}
+
+impl Session {
+    /// Traces from one moment to another. `make` makes the sink that hears every event, in order.
+    pub fn window(
+        &mut self,
+        from: Moment,
+        to: Moment,
+        make: MakeSink,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Window, Error> {
+        let live = self.copy_at(from)?;
+        live.set_traces(Traces::Events(make));
+        done(live.ask(&Request::Mode(Mode::Trace))?)?;
+        let (why, end, _) = run(&live, Until { moment: Some(to), ..Until::default() }, interrupted)?;
+        if !matches!(why, Why::End(_)) {
+            // At the end of the recording the trace has been closed already.
+            done(live.ask(&Request::Mode(Mode::Tick))?)?;
+        }
+        Ok(Window { end, totals: live.finish_traces() })
+    }
+}
