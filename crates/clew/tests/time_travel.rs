@@ -6,9 +6,9 @@
 mod common;
 
 use common::place::{Place, finish};
-use common::{compile, stderr, stdout};
+use common::{CLEW, compile, stderr, stdout};
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// Commands to gdb, each followed by what must appear between it and the next one, in this order.
 type Dialogue<'a> = &'a [(&'a str, &'a [&'a str])];
@@ -30,28 +30,34 @@ fn record(place: &Place, guest: &str, status: i32) {
 /// Has this dialogue with a gdb that `clew gdb` starts.
 #[track_caller]
 fn check(place: &Place, recording: &str, dialogue: Dialogue<'_>) {
-    let mut clew = place.clew(["gdb", "--quiet", recording, "--", "-nx", "-batch"]);
+    let clew = [CLEW, "gdb", "--quiet", recording, "--", "-nx", "-batch"];
+    check_answers(&talk(place, &clew, dialogue), dialogue);
+}
+
+/// What comes of a command line that starts gdb, given these commands. gdb writes some answers to standard error.
+fn talk(place: &Place, start: &[&str], dialogue: Dialogue<'_>) -> String {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "exec \"$@\" 2>&1", "sh"]).args(start).env("CLEW_HOME", &place.home).stdin(Stdio::null());
     for (command, _) in dialogue {
-        clew.args(["-ex", command, "-ex", &format!("echo \\n{MARK}\\n")]);
+        shell.args(["-ex", command, "-ex", &format!("echo \\n{MARK}\\n")]);
     }
-    let output = finish(clew, b"");
-    // What went wrong is said on the other stream; gdb flushes both at every mark.
-    let told = stderr(&output);
-    assert!(!told.contains("gdb cannot be started"), "these tests need gdb: {told}");
-    check_answers(stdout(&output), told, dialogue);
+    let output = finish(shell, b"");
+    let text = stdout(&output).to_owned();
+    assert!(!text.contains("gdb cannot be started"), "these tests need gdb: {text}");
+    text
 }
 
 #[track_caller]
-fn check_answers(text: &str, told: &str, dialogue: Dialogue<'_>) {
+fn check_answers(text: &str, dialogue: Dialogue<'_>) {
     // Before the first command is what gdb says when it connects.
     let answers: Vec<&str> = text.split(MARK).collect();
-    assert!(answers.len() > dialogue.len(), "gdb ended early:\n{text}\n{told}");
+    assert!(answers.len() > dialogue.len(), "gdb ended early:\n{text}");
     for ((command, expected), answer) in dialogue.iter().zip(&answers) {
         let mut rest = *answer;
         for part in *expected {
             match rest.find(part) {
                 Some(at) => rest = &rest[at + part.len()..],
-                None => panic!("after {command:?}, {part:?} is missing in\n{answer}\nof\n{text}\n{told}"),
+                None => panic!("after {command:?}, {part:?} is missing in\n{answer}\nof\n{text}"),
             }
         }
     }
@@ -138,7 +144,7 @@ fn going_back_passes_through_the_threads_as_they_ran() {
             // The other thread runs in between, but the step is this thread's.
             ("set $before = $_gthread", &[]),
             ("reverse-finish", &["work ("]),
-            ("reverse-next", &["work ("]),
+            ("reverse-next", &["take_turn(me);"]),
             ("print $_gthread == $before", &["= 1"]),
             ("watch turn", &["Hardware watchpoint 2"]),
             ("reverse-continue", &["Hardware watchpoint 2", "Old value = 1", "New value = 2", "take_turn (me=2)"]),
@@ -164,9 +170,13 @@ fn going_back_over_a_long_jump_leads_inside() {
             ("reverse-continue", &["Breakpoint 2, descend (n=2)"]),
             ("delete 2", &[]),
             ("continue", &["Breakpoint 1, main () at"]),
-            ("reverse-stepi", &["main () at"]),
-            ("reverse-stepi", &["main () at"]),
+            ("reverse-stepi", &["if (how == 0)"]),
+            ("reverse-stepi", &["if (how == 0)"]),
             ("print how", &["= 3"]),
+            // Back over the return of setjmp, which was made by longjmp.
+            ("reverse-stepi", &["int how = setjmp(out);"]),
+            ("reverse-stepi", &["longjmp"]),
+            ("backtrace", &["descend (n=3)"]),
         ],
     );
     place.done();
@@ -229,7 +239,8 @@ fn registers_libraries_and_calls_are_there() {
             // Functions run in a copy that is thrown away.
             ("print twice(21)", &["= 42"]),
             ("print ((unsigned long (*)(const char *))strlen)(name)", &["= 13"]),
-            ("print rename_item(it, \"x\")", &["= void"]),
+            ("delete", &[]),
+            ("print rename_item(it, \"x\")", &[]),
             ("print it->name[0]", &["= 120 'x'"]),
             ("next", &["it->name[n] = name[n];"]),
             ("print it->name[0]", &["= 97 'a'"]),
@@ -286,14 +297,25 @@ fn commands_of_the_recording_go_to_moments() {
     place.done();
 }
 
+/// A server that ends with the test, however that ends.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn debuggers_connect_to_a_port_one_after_another() {
     let place = Place::new("port");
     record(&place, "heap", -11);
     let mut server = place.clew(["gdb", "latest", "--port", "0"]);
-    let mut server = server.stderr(Stdio::piped()).spawn().expect("clew starts");
+    let mut server = Server(server.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("clew starts"));
     let mut line = String::new();
-    BufReader::new(server.stderr.as_mut().expect("a pipe")).read_line(&mut line).expect("a line");
+    BufReader::new(server.0.stderr.as_mut().expect("a pipe")).read_line(&mut line).expect("a line");
     let target = line.split('\'').nth(1).unwrap_or_else(|| panic!("no command to connect with in {line:?}")).to_owned();
     let dialogue: Dialogue<'_> = &[
         ("continue", &["SIGSEGV", "twice(p->id)"]),
@@ -301,16 +323,9 @@ fn debuggers_connect_to_a_port_one_after_another() {
         ("monitor when", &["0:0x"]),
     ];
     for _ in 0..2 {
-        let mut gdb = Command::new("gdb");
-        gdb.args(["-nx", "-batch", "-ex", &target]);
-        for (command, _) in dialogue {
-            gdb.args(["-ex", command, "-ex", &format!("echo \\n{MARK}\\n")]);
-        }
-        let output = finish(gdb, b"");
-        check_answers(stdout(&output), stderr(&output), dialogue);
+        check_answers(&talk(&place, &["gdb", "-nx", "-batch", "-ex", &target], dialogue), dialogue);
     }
-    server.kill().expect("it can be ended");
-    server.wait().expect("it ends");
+    drop(server);
     place.done();
 }
 

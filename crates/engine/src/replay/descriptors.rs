@@ -19,7 +19,20 @@ pub struct Object {
     /// The kept file; 0 if none.
     pub file: u32,
     pub path: Vec<u8>,
+    /// It was emptied or made when it was opened.
+    pub emptied: bool,
 }
+
+/// What the guest wrote into a file.
+pub struct Written {
+    pub path: Vec<u8>,
+    /// The file as it was first opened; 0 if it was empty.
+    pub file: u32,
+    pub pieces: Vec<(u64, Vec<u8>)>,
+}
+
+/// Bytes of written files that are remembered.
+const WRITTEN_MAX: usize = 32 << 20;
 
 /// Descriptors and what they lead to.
 #[derive(Default)]
@@ -27,6 +40,9 @@ pub struct Table {
     pub fds: BTreeMap<u32, usize>,
     pub objects: Vec<Object>,
     moved: Vec<u8>,
+    /// Files that were written to.
+    pub written: Vec<Written>,
+    remembered: usize,
 }
 
 const F_DUPFD: u64 = 0;
@@ -42,7 +58,7 @@ impl Table {
             _ => None,
         };
         let (flags, position, identity, file) = (d.flags, d.position, d.identity, d.file);
-        let object = Object { kind: d.kind, stream, flags, position, identity, file, path: d.path };
+        let object = Object { kind: d.kind, stream, flags, position, identity, file, path: d.path, emptied: false };
         // Descriptors of one open file share their position; those of one stream are taken for such.
         let known = self.objects.iter().position(|o| o.identity == identity && o.flags == flags && o.stream == stream);
         let at = known.unwrap_or_else(|| {
@@ -63,7 +79,8 @@ impl Table {
 
     /// A new descriptor for something new.
     pub fn open(&mut self, fd: u32, kind: DescriptorKind, flags: u32, file: u32) {
-        let object = Object { kind, stream: None, flags, position: 0, identity: [0; 2], file, path: Vec::new() };
+        let object =
+            Object { kind, stream: None, flags, position: 0, identity: [0; 2], file, path: Vec::new(), emptied: false };
         self.objects.push(object);
         self.fds.insert(fd, self.objects.len() - 1);
     }
@@ -85,7 +102,8 @@ impl Table {
         let n = result as u64;
         match record.nr {
             // read, readv, recvfrom: positions; lseek sets one.
-            0 | 19 | 1 | 20 => self.moves(a, n),
+            1 | 18 | 20 => self.writes(record),
+            0 | 19 => self.moves(a, n),
             8 => {
                 if let Some(o) = self.object_mut(a) {
                     o.position = n;
@@ -100,6 +118,9 @@ impl Table {
                     _ => 0,
                 };
                 self.open(n as u32, kind.unwrap_or(DescriptorKind::Other), flags as u32, record.file);
+                if flags & 3 != 0 {
+                    self.opened_for_writing(record, flags);
+                }
             }
             3 => drop(self.fds.remove(&(a as u32))),
             32 => self.duplicate(a, n as u32),
@@ -136,6 +157,55 @@ impl Table {
         }
     }
 
+    /// A file that may be written to is known by its name.
+    fn opened_for_writing(&mut self, record: &CallRecord, flags: u64) {
+        const O_TRUNC: u64 = 0o1000;
+        let at = if record.nr == 257 { record.args[1] } else { record.args[0] };
+        let path = crate::syscalls::process::read_string(at).unwrap_or_default();
+        let path = crate::trial::world::absolute(&path);
+        if let Some(o) = self.object_mut(record.result as u64) {
+            (o.path, o.emptied) = (path, flags & O_TRUNC != 0 || o.file == 0);
+        }
+    }
+
+    /// The guest wrote to a descriptor: to a file, that is remembered for trials.
+    fn writes(&mut self, record: &CallRecord) {
+        const O_APPEND: u32 = 0o2000;
+        let [fd, at, len, offset, ..] = record.args;
+        let n = record.result as u64;
+        let Some(o) = self.object(fd).filter(|o| o.kind == DescriptorKind::File && !o.path.is_empty()).cloned() else {
+            return self.moves(fd, n);
+        };
+        let position = match record.nr {
+            18 => offset,
+            _ if o.flags & O_APPEND != 0 => u64::MAX,
+            _ => o.position,
+        };
+        let mut bytes = Vec::new();
+        if record.nr == 20 {
+            for i in 0..len.min(1024) {
+                let word = |k: u64| crate::sys::read_u64(at + i * 16 + k).unwrap_or(0);
+                let left = n.saturating_sub(bytes.len() as u64);
+                read_into(&mut bytes, word(0), word(8).min(left));
+            }
+        } else {
+            read_into(&mut bytes, at, n);
+        }
+        if self.remembered + bytes.len() <= WRITTEN_MAX {
+            self.remembered += bytes.len();
+            let file = if o.emptied { 0 } else { o.file };
+            let known = self.written.iter().position(|w| w.path == o.path).filter(|_| !o.emptied || o.position != 0);
+            let known = known.unwrap_or_else(|| {
+                self.written.push(Written { path: o.path, file, pieces: Vec::new() });
+                self.written.len() - 1
+            });
+            self.written[known].pieces.push((position, bytes));
+        }
+        if record.nr != 18 {
+            self.moves(fd, n);
+        }
+    }
+
     /// Bytes that the kernel moved from one descriptor to another.
     pub fn moved(&mut self, payload: &[u8]) {
         if let Some(rest) = RestRecord::decode(payload) {
@@ -157,4 +227,12 @@ impl Table {
         };
         self.object(fd)?.stream.filter(|s| *s != 0)
     }
+}
+
+/// Appends guest memory.
+fn read_into(bytes: &mut Vec<u8>, at: u64, len: u64) {
+    let from = bytes.len();
+    bytes.resize(from + len.min(WRITTEN_MAX as u64) as usize, 0);
+    let got = crate::sys::read_guest(at, &mut bytes[from..]);
+    bytes.truncate(from + got);
 }

@@ -273,6 +273,7 @@ fn emulate(e: &mut Engine, t: &mut Thread, number: u64, args: &Args) -> Came {
         nr::FCNTL if matches!(b, 0 | 1030) => trial(e).world.duplicate(a, None, c as u32),
         22 | 293 => world::pipe(e, a),
         nr::LSEEK => seek(e, args),
+        76 => world::truncate(e, &path(a), b),
         // unlink, rmdir, unlinkat; rename, renameat, renameat2.
         84 | 87 => world::remove(e, &path(a)),
         263 => world::remove(e, &path(b)),

@@ -120,7 +120,8 @@ fn pass_time(e: &mut Engine) {
     let th = &mut trial(e).threads;
     th.idle = 0;
     let next = th.waiting.values().filter_map(|(_, d)| *d).min();
-    if world::has_children(e) && trial(e).world.pauses < PAUSES {
+    // Pipes of the trial lead to its own processes, which need real time.
+    if (world::has_children(e) || trial(e).world.is_child) && trial(e).world.pauses < PAUSES {
         trial(e).world.pauses += 1;
         let pause = [0u64, 500_000];
         // SAFETY: the kernel reads the time to sleep.

@@ -5,6 +5,7 @@
 //! output, or streams of recorded bytes. Names that the trial has written or removed are in an overlay.
 
 use super::{follow, trial};
+use crate::replay::descriptors::Written;
 use crate::replay::replay;
 use crate::state::Engine;
 use crate::sys::{self, err, nr};
@@ -70,9 +71,49 @@ pub fn begin(e: &mut Engine) {
     };
     let entries: Vec<Backing> = table.objects.iter().map(backing).collect();
     let fds = table.fds.clone();
+    let written = core::mem::take(&mut replay(e).descriptors.written);
     let w = &mut trial(e).world;
     (w.entries, w.fds) = (entries, fds);
+    for file in written {
+        overlay_written(e, &file);
+    }
 }
+
+/// A file that the guest wrote before the trial began is as it left it.
+fn overlay_written(e: &mut Engine, written: &Written) {
+    let folder = e.hidden.folder;
+    let base = if written.file == 0 { -1 } else { replay(e).open_file(written.file, folder) };
+    let file = in_memory(base, base >= 0);
+    for (position, bytes) in &written.pieces {
+        // SAFETY: writes our own bytes into our own file; the end is asked for where the guest appended (SEEK_END, 2).
+        unsafe {
+            let at = match *position {
+                u64::MAX => sys::raw3(nr::LSEEK, file as u64, 0, 2) as u64,
+                at => at,
+            };
+            sys::raw(PWRITE, [file as u64, bytes.as_ptr() as u64, bytes.len() as u64, at, 0, 0]);
+        }
+    }
+    let w = &mut trial(e).world;
+    w.overlay.push((written.path.clone(), Some(file)));
+    let known: Vec<usize> = replay(e)
+        .descriptors
+        .objects
+        .iter()
+        .enumerate()
+        .filter(|(_, o)| o.path == written.path)
+        .map(|(n, _)| n)
+        .collect();
+    for n in known {
+        let (flags, position) = (replay(e).descriptors.objects[n].flags, replay(e).descriptors.objects[n].position);
+        let real = reopen(file, u64::from(flags) & !O_TRUNC);
+        // SAFETY: sets the position of our own descriptor (SEEK_SET, 0).
+        unsafe { sys::raw3(nr::LSEEK, real as u64, position, 0) };
+        trial(e).world.entries[n] = Backing::Real(real);
+    }
+}
+
+const PWRITE: u64 = 18;
 
 impl World {
     pub fn backing(&self, fd: u64) -> Option<&Backing> {
@@ -342,6 +383,21 @@ fn exists(e: &mut Engine, path: &[u8]) -> bool {
     text.push(0);
     // SAFETY: asks whether a name exists (F_OK, 0).
     unsafe { sys::raw3(nr::ACCESS, text.as_ptr() as u64, 0, 0) == 0 }
+}
+
+/// `truncate` of a name.
+pub fn truncate(e: &mut Engine, path: &[u8], len: u64) -> i64 {
+    let fd = open(e, AT_FDCWD, path, 2);
+    if sys::is_err(fd) {
+        return fd;
+    }
+    let r = match real(e, fd as u64) {
+        // SAFETY: a file in memory of our own.
+        Some(real) => unsafe { sys::raw3(nr::FTRUNCATE, real as u64, len, 0) },
+        None => -err::EBADF,
+    };
+    trial(e).world.close(fd as u64);
+    r
 }
 
 /// `unlink` and its like.
