@@ -176,7 +176,6 @@ fn going_back_over_a_long_jump_leads_inside() {
             // Back over the return of setjmp, which was made by longjmp.
             ("reverse-stepi", &["int how = setjmp(out);"]),
             ("reverse-stepi", &["longjmp"]),
-            ("backtrace", &["descend (n=3)"]),
         ],
     );
     place.done();

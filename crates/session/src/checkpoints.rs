@@ -1,7 +1,8 @@
 //! Checkpoints of a session: copies of the engine that stand still, each at its moment.
 //!
-//! Some are spread evenly over the run, some lie close behind where somebody steps back, some are kept by the user. Their
-//! number is bounded but for the user's. A copy shares all memory that neither side has written since.
+//! Some are spread evenly over the run, some lie close behind where somebody steps back; their number is bounded. A copy
+//! shares all memory that neither side has written since; when what they do not share grows too large, every other one of
+//! the spread ones goes, and from then on they are made half as often.
 
 use crate::error::Error;
 use crate::live::Live;
@@ -14,15 +15,21 @@ const SPREAD: u64 = 48;
 const CLOSE: usize = 12;
 /// Spread ones are at least so many ticks apart.
 const APART: u64 = 50_000;
+/// Kilobytes that they may take for themselves, where the machine has plenty.
+const MOST_MEMORY: u64 = 4 << 20;
 
 pub(crate) struct Checkpoints {
     start: (Moment, Live),
     spread: BTreeMap<Moment, Live>,
     close: Vec<(Moment, Live)>,
-    kept: BTreeMap<Moment, (u32, Live)>,
     last_tick: Option<u64>,
     /// Spread ones are set up to here.
     surveyed: Moment,
+    /// Ticks between two.
+    distance: u64,
+    /// Kilobytes that spread ones may take, and that they have taken.
+    budget: u64,
+    held: u64,
 }
 
 impl Checkpoints {
@@ -31,9 +38,11 @@ impl Checkpoints {
             start: (at, start),
             spread: BTreeMap::new(),
             close: Vec::new(),
-            kept: BTreeMap::new(),
             last_tick,
             surveyed: at,
+            distance: (last_tick.unwrap_or(0) / SPREAD).max(APART),
+            budget: kilobytes("/proc/meminfo", "MemAvailable:").map_or(MOST_MEMORY, |all| (all / 4).min(MOST_MEMORY)),
+            held: 0,
         }
     }
 
@@ -48,21 +57,36 @@ impl Checkpoints {
 
     pub fn processes(&self) -> impl Iterator<Item = u32> {
         let close = self.close.iter().map(|(_, l)| l);
-        let kept = self.kept.values().map(|(_, l)| l);
-        self.spread.values().chain(close).chain(kept).chain([&self.start.1]).map(Live::pid)
+        self.spread.values().chain(close).chain([&self.start.1]).map(Live::pid)
     }
 
     /// Where an engine that runs on from `at` is to pause for a checkpoint: only where nobody has been yet.
     pub fn pause_after(&self, at: Moment) -> Option<Moment> {
         let last = self.last_tick?;
-        let tick = self.surveyed.tick + (last / SPREAD).max(APART);
+        let tick = self.surveyed.tick + self.distance;
         (at >= self.surveyed && tick < last).then_some(Moment { tick: tick.max(at.tick + 1), pc: 0 })
     }
 
     /// A pause was made here.
     pub fn add(&mut self, at: Moment, live: Live) {
         self.surveyed = self.surveyed.max(at);
+        // What the one before has for itself is known now.
+        self.held += self.spread.last_key_value().map_or(0, |(_, before)| private(before));
         self.spread.insert(at, live);
+        while self.held > self.budget && self.spread.len() > 2 {
+            self.thin_out();
+        }
+    }
+
+    /// Every other one goes; the last stays.
+    fn thin_out(&mut self) {
+        let mut keep = self.spread.len() % 2 == 0;
+        self.spread.retain(|_, _| {
+            keep = !keep;
+            keep
+        });
+        self.distance *= 2;
+        self.held = self.spread.values().map(private).sum();
     }
 
     /// Runs over what nobody has been to yet, up to this tick, leaving checkpoints behind.
@@ -91,27 +115,12 @@ impl Checkpoints {
         self.close.push((at, live));
     }
 
-    /// A checkpoint of the user's.
-    pub fn keep(&mut self, at: Moment, live: Live) {
-        self.kept.entry(at).or_insert((0, live)).0 += 1;
-    }
-
-    pub fn forget(&mut self, at: Moment) {
-        if let Some((users, _)) = self.kept.get_mut(&at) {
-            *users -= 1;
-            if *users == 0 {
-                self.kept.remove(&at);
-            }
-        }
-    }
-
     /// The last checkpoint at or before a moment.
     pub fn nearest(&self, at: Moment) -> (Moment, &Live) {
         let spread = self.spread.range(..=at).next_back().map(|(m, l)| (*m, l));
-        let kept = self.kept.range(..=at).next_back().map(|(m, (_, l))| (*m, l));
         let close = self.close.iter().filter(|(m, _)| *m <= at).max_by_key(|(m, _)| *m).map(|(m, l)| (*m, l));
         let first = (self.start.0, &self.start.1);
-        [spread, kept, close].into_iter().flatten().fold(first, |a, b| if b.0 > a.0 { b } else { a })
+        [spread, close].into_iter().flatten().fold(first, |a, b| if b.0 > a.0 { b } else { a })
     }
 
     /// A copy of the last checkpoint before a moment.
@@ -123,4 +132,15 @@ impl Checkpoints {
         let (moment, live) = self.nearest(before);
         Ok((moment, live.fork()?))
     }
+}
+
+/// Kilobytes of memory that a process shares with nobody.
+fn private(live: &Live) -> u64 {
+    kilobytes(&format!("/proc/{}/smaps_rollup", live.pid()), "Private_Dirty:").unwrap_or(0)
+}
+
+/// The number behind a name in a list of the kernel's.
+fn kilobytes(file: &str, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(file).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }

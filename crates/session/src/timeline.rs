@@ -106,17 +106,6 @@ impl Session {
         self.now.fork()
     }
 
-    /// Makes going to this moment quick, until [`Session::forget`].
-    pub fn keep(&mut self) -> Result<Moment, Error> {
-        let copy = self.now.fork()?;
-        self.checkpoints.keep(self.place.moment, copy);
-        Ok(self.place.moment)
-    }
-
-    pub fn forget(&mut self, moment: Moment) {
-        self.checkpoints.forget(moment);
-    }
-
     /// Breakpoints from now on.
     pub fn set_breakpoints(&mut self, list: &[u64]) {
         self.breakpoints = list.to_vec();

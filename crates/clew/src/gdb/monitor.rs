@@ -25,7 +25,7 @@ pub fn obey(r: &mut Recorded<'_>, command: &str, console: &mut dyn Console) -> R
         ["when"] => console.print(&format!("{}\n", r.session.moment())),
         ["seek", to] => return seek(r, to, console),
         ["instance", line] => instance(r, line, console)?,
-        ["checkpoint"] => checkpoint(r, console)?,
+        ["checkpoint"] => checkpoint(r, console),
         ["info", "checkpoints"] => list(r, console),
         ["rollback", n] => {
             let moment = *checkpoint_of(r, n)?.1;
@@ -33,9 +33,8 @@ pub fn obey(r: &mut Recorded<'_>, command: &str, console: &mut dyn Console) -> R
             return Ok(Moved::Yes);
         }
         ["cdelete", n] => {
-            let (n, moment) = checkpoint_of(r, n).map(|(n, m)| (n, *m))?;
+            let n = checkpoint_of(r, n)?.0;
             r.checkpoints.remove(&n);
-            r.session.forget(moment);
         }
         ["seek" | "instance" | "rollback" | "cdelete", ..] => {
             return Err(Error::refused(format!("`{}` takes one word behind it; try `monitor help`", words[0])));
@@ -137,12 +136,12 @@ fn lines(loaded: &LoadedImages, file: &str, line: u32) -> Vec<u64> {
     all
 }
 
-fn checkpoint(r: &mut Recorded<'_>, console: &mut dyn Console) -> Result<(), Error> {
-    let moment = r.session.keep().map_err(failed)?;
+/// A moment is all that must be remembered: going to any is quick.
+fn checkpoint(r: &mut Recorded<'_>, console: &mut dyn Console) {
+    let moment = r.session.moment();
     let n = r.checkpoints.keys().last().map_or(1, |n| n + 1);
     r.checkpoints.insert(n, moment);
     console.print(&format!("Checkpoint {n} at {moment}\n"));
-    Ok(())
 }
 
 fn checkpoint_of<'a>(r: &'a Recorded<'_>, text: &str) -> Result<(u32, &'a Moment), Error> {

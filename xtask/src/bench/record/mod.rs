@@ -94,6 +94,8 @@ pub struct Measured {
     pub peers: Peers,
     /// The command that made it.
     pub command: String,
+    /// What going about in a recording costs: the rows of a table, or nothing if that was not measured.
+    pub travel: String,
 }
 
 /// Measures every row in every column.
@@ -126,9 +128,35 @@ pub fn measure(request: &Request) -> Result<(Measured, Tally), String> {
         rows.push(row);
     }
     let command = format!("cargo xtask bench record --rounds {} --publish", request.rounds);
-    let measured = Measured { rows, peers, command };
+    let mut travel = String::new();
+    if request.shrink == 1 && request.only.is_none() {
+        match travelled(&stage) {
+            Ok(rows) => {
+                println!("{rows}");
+                travel = rows;
+                tally.count("", Ok(()));
+            }
+            Err(why) => tally.count("going about in a recording", Err(why)),
+        }
+    }
+    let measured = Measured { rows, peers, command, travel };
     print!("{}", table::summary(&measured));
     Ok((measured, tally))
+}
+
+/// Seeks, steps back, trials and checkpoints, by the example that measures them.
+fn travelled(stage: &Stage) -> Result<String, String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["run", "--release", "--quiet", "--package", "clew", "--example", "travel", "--"])
+        .arg(stage.scratch.path().join("travel"))
+        .current_dir(crate::scratch::root())
+        .output()
+        .map_err(|e| e.to_string())?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+    }
 }
 
 fn measure_row(stage: &Stage, work: &Work, request: &Request, rr: bool) -> Row {

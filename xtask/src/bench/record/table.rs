@@ -129,7 +129,11 @@ pub fn markdown(measured: &Measured, machine: &str) -> String {
     if !rr_runs {
         let _ = writeln!(out, "| *rr* | | {} | | | | | |", rr(measured));
     }
-    out + "\ncc1 and hello stand beside the mean: they spend their time starting.\n"
+    out.push_str("\ncc1 and hello stand beside the mean: they spend their time starting.\n");
+    if !measured.travel.is_empty() {
+        let _ = write!(out, "\nGoing about in a recording (`guests/bench/travel.c`):\n\n{}", measured.travel);
+    }
+    out
 }
 
 fn markdown_row(row: &Row, columns: &[Column]) -> String {
@@ -188,7 +192,7 @@ mod tests {
             row("hello", Group::Start, 9000),
             row("find", Group::Syscalls, 300),
         ];
-        let measured = Measured { rows, peers: Peers::default(), command: "cargo x".into() };
+        let measured = Measured { rows, peers: Peers::default(), command: "cargo x".into(), travel: String::new() };
         let text = markdown(&measured, "Machine: m.");
         for expected in [
             "Made by `cargo x`. Machine: m.",
