@@ -155,6 +155,12 @@ fn original_names(recording: &Recording) -> BTreeMap<String, String> {
     names
 }
 
+/// Small files lie in the logs, whole: their names and sizes.
+fn inside_logs(recording: &Recording) -> BTreeMap<String, u64> {
+    let files = recording.units().iter().flat_map(|u| &u.files).filter(|f| f.key.is_empty() && f.size > 0);
+    files.map(|f| (show::path(&f.path), f.size)).collect()
+}
+
 /// What a group of entries is called, by the beginning of their names.
 const GROUPS: &[(&str, &str)] = &[
     ("recording", "command line"),
@@ -180,6 +186,7 @@ fn to_json(summary: &PackSummary, recording: &Recording, options: &Options, chan
         "file": show::value(options.file.as_os_str()),
         "bytes": summary.bytes,
         "entries": summary.entries.iter().map(entry).collect::<Vec<_>>(),
+        "in_logs": inside_logs(recording).keys().collect::<Vec<_>>(),
         "skipped": summary.skipped.iter().map(skipped).collect::<Vec<_>>(),
         "changed_sources": changed,
         "left_out": left_out,
@@ -204,6 +211,13 @@ fn to_text(summary: &PackSummary, recording: &Recording, options: &Options, chan
             let shown = names.get(&entry.name).map_or(inside, String::as_str);
             text.push_str(&format!("  {:>9}  {}\n", show::bytes(entry.bytes), show::path(shown.as_bytes())));
         }
+    }
+    let small = inside_logs(recording);
+    if !small.is_empty() {
+        text.push_str(&format!("small files that were used, whole, in the logs: {}\n", small.len()));
+    }
+    for (name, bytes) in small {
+        text.push_str(&format!("  {:>9}  {name}\n", show::bytes(bytes)));
     }
     for (name, why) in &summary.skipped {
         text.push_str(&format!("left out {}: {why}\n", show::path(name.as_bytes())));

@@ -35,7 +35,7 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
             status::NO
         }
         Ok(_) if options.verify && is_incomplete(&opened.recording) => {
-            messages.error("incomplete: what is left of the recording is identical, but it is damaged");
+            messages.error("incomplete: what is there of the recording is identical, but something is missing");
             status::NO
         }
         Ok(_) => {
@@ -63,7 +63,9 @@ fn nothing_to_replay(recording: &Recording) -> String {
 
 /// Is something that was recorded no longer there?
 fn is_incomplete(recording: &Recording) -> bool {
-    !recording.unreadable().is_empty() || recording.units().iter().any(|u| u.damage.is_some())
+    !recording.unreadable().is_empty()
+        || recording.units().iter().any(|u| u.damage.is_some())
+        || recording.unrecorded().next().is_some()
 }
 
 /// Says what is known to be incomplete about a recording.
@@ -75,6 +77,9 @@ fn tell_limits(recording: &Recording, messages: &Messages) {
         if let Some((record, why)) = &unit.damage {
             messages.note(&format!("the log of process {} is damaged from record {record} on: {why}", unit.name));
         }
+    }
+    for (parent, pid) in recording.unrecorded() {
+        messages.note(&format!("process {pid}, a child of {parent}, was not recorded: its output is missing"));
     }
     for (unit, why) in recording.unreadable() {
         messages.note(&format!("process {unit} cannot be replayed: {why}"));

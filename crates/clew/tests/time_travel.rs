@@ -7,6 +7,8 @@ mod common;
 
 use common::place::{Place, finish};
 use common::{CLEW, compile, stderr, stdout};
+use recording::Recording;
+use session::{EngineProgram, Replayer, Session, Stopped};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
@@ -340,6 +342,78 @@ fn what_cannot_be_shown_is_refused_in_one_sentence() {
         let output = place.run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(part), "{arguments:?}: {}", stderr(&output));
+    }
+    place.done();
+}
+
+/// A session on the newest recording of this place.
+fn with_session(place: &Place, look: impl FnOnce(&Recording, Session)) {
+    let recording = Recording::open(&place.home.join("latest")).expect("the recording opens");
+    let engine = EngineProgram::in_memory(clew::ENGINE).expect("there is an engine");
+    let unit = recording.units().first().expect("a process").name;
+    let session = Session::open(&Replayer { engine: &engine, recording: &recording }, &unit).expect("it opens");
+    look(&recording, session);
+}
+
+#[test]
+fn stack_and_variables_are_known_at_any_moment() {
+    let place = Place::new("scene");
+    record(&place, "heap", -11);
+    with_session(&place, |recording, mut session| {
+        let images = session::images_of(recording);
+        session.seek_end(&mut || false).expect("there is an end");
+        let look = |session: &Session, expression: &str| {
+            let scene = session.scene(recording, &images, session.place().thread).expect("there is a thread");
+            let trace = image::backtrace(&scene, 10);
+            let inspector = image::Inspector::in_backtrace(&scene, &trace.frames, 0, 0).expect("there is a frame");
+            let functions: Vec<String> = trace.frames.iter().filter_map(|f| f.location.function.clone()).collect();
+            let answer = inspector.evaluate(expression).map(|a| a.text).unwrap_or_else(|e| e.to_string());
+            (functions, answer)
+        };
+        let (functions, answer) = look(&session, "a->id + b->id");
+        assert_eq!((functions[0].as_str(), answer.as_str()), ("main", "3"));
+        let loaded = session.loaded(recording, &images).expect("images are mapped");
+        let line = loaded.iter().find_map(|l| Some((l.bias, l.image.find_line("heap.c", 15).first()?.start)));
+        let (bias, start) = line.expect("the line has code");
+        session.seek_instance(&[bias.to_guest(start).0], 5, &mut || false).expect("the line was executed");
+        let (functions, answer) = look(&session, "name[n]");
+        assert_eq!((&functions[..2], answer.as_str()), (&["rename_item".into(), "main".into()][..], "32 ' '"));
+    });
+    place.done();
+}
+
+/// Steps forward from a tick, then back, and meets the same places.
+#[track_caller]
+fn check_steps(session: &mut Session, tick: u64, steps: usize) {
+    session.seek_tick(tick, &mut || false).expect("the tick exists");
+    let thread = session.place().thread;
+    let mut places = vec![session.place().clone()];
+    for _ in 0..steps {
+        if let Stopped::End(_) = session.step(thread, &mut || false).expect("a step") {
+            break;
+        }
+        places.push(session.place().clone());
+    }
+    for place in places.iter().rev().skip(1) {
+        let from = session.moment();
+        session.step_back(thread, &mut || false).expect("a step back");
+        assert_eq!(session.place(), place, "back from {from}");
+    }
+}
+
+#[test]
+fn steps_back_undo_steps() {
+    let place = Place::new("steps");
+    for (guest, status) in [("heap", -11), ("handler", 0), ("switches", 0)] {
+        record(&place, guest, status);
+        with_session(&place, |_, mut session| {
+            session.seek_end(&mut || false).expect("there is an end");
+            let end = session.moment();
+            for part in 1..12 {
+                check_steps(&mut session, end.tick * part / 12, 60);
+            }
+            check_steps(&mut session, end.tick - 30, 200);
+        });
     }
     place.done();
 }

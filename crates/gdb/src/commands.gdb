@@ -1,5 +1,11 @@
 # Short names for the commands of the recording. Those that move time end with a stepi, at which the server takes no
-# step but shows gdb where it is.
+# step but shows gdb where it is. gdb compares watched values with what it saw last, so it is made to look again.
+define clew-look-again
+python [setattr(b, 'enabled', True) for b in gdb.breakpoints() if b.type in (gdb.BP_WATCHPOINT, gdb.BP_HARDWARE_WATCHPOINT) and b.enabled and not setattr(b, 'enabled', False)]
+end
+document clew-look-again
+Read the values of watched expressions anew.
+end
 define when
 monitor when
 end
@@ -9,20 +15,21 @@ end
 define seek
 monitor seek $arg0
 stepi
+clew-look-again
 end
 document seek
-Go to a moment of the recording: seek MOMENT.
+Go to a moment of the recording: seek MOMENT, seek start, seek end, seek FILE:LINE#N.
 end
 define instance
 monitor instance $arg0
-stepi
 end
 document instance
-Go to an execution of a line: instance FILE:LINE or FILE:LINE#N.
+Say which execution of a line this is, and how many there are: instance FILE:LINE.
 end
 define rollback
 monitor rollback $arg0
 stepi
+clew-look-again
 end
 document rollback
 Go back to a checkpoint: rollback N.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// Checkpoints spread over the whole run, and those close to where one is.
 const SPREAD: u64 = 48;
-const CLOSE: usize = 12;
+const CLOSE: usize = 4;
 /// Spread ones are at least so many ticks apart.
 const APART: u64 = 50_000;
 /// Kilobytes that they may take for themselves, where the machine has plenty.
@@ -67,44 +67,46 @@ impl Checkpoints {
         (at >= self.surveyed && tick < last).then_some(Moment { tick: tick.max(at.tick + 1), pc: 0 })
     }
 
-    /// A pause was made here.
-    pub fn add(&mut self, at: Moment, live: Live) {
+    /// An engine has paused here: a copy of it becomes a checkpoint.
+    pub fn add(&mut self, at: Moment, live: &Live) -> Result<(), Error> {
+        // What it has written since the last one is no longer shared.
+        self.held += memory(live, "Private_Dirty:");
         self.surveyed = self.surveyed.max(at);
-        // What the one before has for itself is known now.
-        self.held += self.spread.last_key_value().map_or(0, |(_, before)| private(before));
-        self.spread.insert(at, live);
+        self.spread.insert(at, live.fork()?);
         while self.held > self.budget && self.spread.len() > 2 {
             self.thin_out();
         }
+        Ok(())
     }
 
     /// Every other one goes; the last stays.
     fn thin_out(&mut self) {
-        let mut keep = self.spread.len() % 2 == 0;
+        let mut keep = self.spread.len().is_multiple_of(2);
         self.spread.retain(|_, _| {
             keep = !keep;
             keep
         });
         self.distance *= 2;
-        self.held = self.spread.values().map(private).sum();
+        self.held = self.spread.values().map(|live| memory(live, "Pss:")).sum();
     }
 
-    /// Runs over what nobody has been to yet, up to this tick, leaving checkpoints behind.
-    pub fn survey(&mut self, tick: u64, interrupted: &mut dyn FnMut() -> bool) -> Result<(), Error> {
+    /// Runs over what nobody has been to yet, up to this tick, leaving checkpoints behind; `false` if interrupted.
+    pub fn survey(&mut self, tick: u64, interrupted: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
         if self.pause_after(self.surveyed).is_none_or(|p| p.tick > tick) {
-            return Ok(());
+            return Ok(true);
         }
         let live = self.nearest(self.surveyed).1.fork()?;
         while let Some(pause) = self.pause_after(self.surveyed).filter(|p| p.tick <= tick) {
             let (why, place, _) =
                 run(&live, Until { moment: Some(pause), blind: true, ..Until::default() }, interrupted)?;
-            if why != Why::Reached && why != Why::Passed {
-                break;
+            match why {
+                Why::Reached | Why::Passed => {}
+                Why::Interrupted => return Ok(false),
+                _ => break,
             }
-            let copy = live.fork()?;
-            self.add(place.moment, copy);
+            self.add(place.moment, &live)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// A checkpoint near where somebody steps back; old ones go.
@@ -134,9 +136,9 @@ impl Checkpoints {
     }
 }
 
-/// Kilobytes of memory that a process shares with nobody.
-fn private(live: &Live) -> u64 {
-    kilobytes(&format!("/proc/{}/smaps_rollup", live.pid()), "Private_Dirty:").unwrap_or(0)
+/// Kilobytes of a process's memory, counted in one of the ways that the kernel offers.
+fn memory(live: &Live, count: &str) -> u64 {
+    kilobytes(&format!("/proc/{}/smaps_rollup", live.pid()), count).unwrap_or(0)
 }
 
 /// The number behind a name in a list of the kernel's.

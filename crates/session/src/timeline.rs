@@ -155,8 +155,7 @@ impl Session {
                     return Ok(Stopped::Here);
                 }
                 Why::Reached | Why::Passed => {
-                    let copy = self.now.fork()?;
-                    self.checkpoints.add(self.place.moment, copy);
+                    self.checkpoints.add(self.place.moment, &self.now)?;
                     if self.breakpoints.contains(&self.place.moment.pc) {
                         return Ok(Stopped::Breakpoint);
                     }

@@ -140,7 +140,9 @@ impl Session {
     /// Backward to a breakpoint, a change or the beginning.
     pub fn backward(&mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<Stopped, Error> {
         let mut end = self.place.moment;
-        self.checkpoints.survey(end.tick, interrupted)?;
+        if !self.checkpoints.survey(end.tick, interrupted)? {
+            return Ok(Stopped::Interrupted);
+        }
         while end > self.checkpoints.start() {
             let (from, live) = self.checkpoints.copy_before(end)?;
             equip(&live, &self.breakpoints, &self.watches)?;
@@ -301,7 +303,7 @@ impl Session {
 
     /// Makes sure that there is a checkpoint not long before `end`.
     fn keep_close(&mut self, end: Moment, interrupted: &mut dyn FnMut() -> bool) -> Result<(), Error> {
-        self.checkpoints.survey(end.tick, interrupted)?;
+        self.survey(end.tick, interrupted)?;
         let known = self.checkpoints.nearest(Moment { tick: end.tick.saturating_sub(WINDOW), pc: 0 }).0;
         if end.tick.saturating_sub(known.tick) <= 2 * NEAR {
             return Ok(());
@@ -315,9 +317,17 @@ impl Session {
         Ok(())
     }
 
+    /// Makes checkpoints up to a tick; what was asked for is not done if that is interrupted.
+    fn survey(&mut self, tick: u64, interrupted: &mut dyn FnMut() -> bool) -> Result<(), Error> {
+        match self.checkpoints.survey(tick, interrupted)? {
+            true => Ok(()),
+            false => Err(refused("interrupted".into())),
+        }
+    }
+
     /// A copy of the last checkpoint at or before a moment; of the present engine, if that is nearer.
     fn copy_at_or_before(&mut self, at: Moment, interrupted: &mut dyn FnMut() -> bool) -> Result<Live, Error> {
-        self.checkpoints.survey(at.tick, interrupted)?;
+        self.survey(at.tick, interrupted)?;
         let (moment, live) = self.checkpoints.nearest(at);
         if self.place.moment <= at && self.place.moment > moment && self.ended().is_none() {
             return self.now.fork();

@@ -163,17 +163,18 @@ fn commands(recorded: &Recorded<'_>, socket: &Path) -> String {
         let _ = writeln!(text, "file {}", program.display());
     }
     let _ = writeln!(text, "target remote {}", socket.display());
-    for printers in recorded.files().paths().filter_map(pretty_printers) {
-        let _ = writeln!(text, "source {}", printers.display());
-    }
+    recorded.files().paths().filter_map(pretty_printers).for_each(|printers| text += &printers);
     text + "set confirm on\n"
 }
 
-/// The file with pretty printers for a library. gdb looks for it by name only where libraries are not remote.
-fn pretty_printers(library: &Path) -> Option<PathBuf> {
-    let name = format!("/usr/share/gdb/auto-load{}-gdb.py", library.to_str()?);
-    let path = PathBuf::from(name);
-    path.is_file().then_some(path)
+/// Commands that load the pretty printers for a library. gdb looks for them by its name, but not where it is remote.
+fn pretty_printers(library: &Path) -> Option<String> {
+    let script = format!("/usr/share/gdb/auto-load{}-gdb.py", library.to_str()?);
+    let source = std::fs::read_to_string(&script).ok()?;
+    // That of the C++ library says where its parts are, but believes it only when gdb has found it.
+    let folder = source.lines().find_map(|l| l.strip_prefix("pythondir = '")?.strip_suffix('\''));
+    let path = folder.map(|f| format!("python import sys; sys.path.append('{f}')\n")).unwrap_or_default();
+    Some(format!("{path}source {script}\n"))
 }
 
 /// A private folder that goes with this value.
