@@ -78,7 +78,16 @@ pub enum Verb {
   clew replay latest                         run it again, exactly
   clew record -o bug.rec -- ./prog           put the recording elsewhere
   clew record --seed 7 -- ./threaded         schedule, clock and random numbers follow from 7
-  clew record --chaos --expect-exit 0 -- ./threaded   find a schedule under which it fails, and keep that run"
+  clew record --chaos --expect-exit 0 -- ./threaded   find a schedule under which it fails, and keep that run
+  clew record --from parse#3 -- ./prog       from the third call of parse to the end
+  clew record --from a.c:12 --to a.c:40 -- ./prog
+
+Points of a run, for --from and --to:
+  FILE:LINE, FUNCTION, IMAGE+0xOFFSET        a place in the program, before it is executed
+  PLACE#N                                    its N-th execution in the run
+  ticks:N                                    as soon as N ticks of the process image are over: jumps and calls that go
+                                             backwards or are indirect, returns, system calls, signals, thread switches.
+                                             Instructions are not counted while recording, so there is no icount:N"
 )]
 pub struct Record {
     /// Put the recording into this folder, which must not exist or be empty
@@ -95,6 +104,12 @@ pub struct Record {
     pub budget: Option<std::time::Duration>,
     #[command(flatten)]
     pub oracle: oracle::Oracle,
+    /// Record nothing before this point of the run; there the whole state is saved (without #N: the first execution)
+    #[arg(long, value_name = "POINT")]
+    pub from: Option<String>,
+    /// Record nothing behind this point of the run (without #N: the first execution behind the beginning)
+    #[arg(long, value_name = "POINT")]
+    pub to: Option<String>,
     /// Which CPU the program is told it runs on
     #[arg(long, value_enum, default_value_t)]
     pub cpu: CpuName,

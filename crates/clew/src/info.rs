@@ -94,6 +94,7 @@ impl<'a> Facts<'a> {
                 "pid": u.name.pid,
                 "image": u.name.image,
                 "origin": origin_value(u),
+                "region": u.start.region,
                 "program": program(self.recording, u),
                 "arguments": u.start.argv.iter().map(|a| show::value(OsStr::from_bytes(a))).collect::<Vec<_>>(),
                 "end": show::end(u.end.as_ref()).0,
@@ -124,6 +125,9 @@ impl<'a> Facts<'a> {
         line("ended", ended(&self.state, paint));
         line("cpu", cpu(meta.cpu).to_owned());
         line("seed", meta.seed.map_or_else(|| "none".to_owned(), |s| s.to_string()));
+        for (name, point) in meta.other.iter().filter(|(name, _)| name == "from" || name == "to") {
+            line(name, point.clone());
+        }
         line("size", show::bytes(self.bytes));
         line("kept", format!("{}, {}", show::count(self.kept.0, "file"), show::bytes(self.kept.1)));
         let needed: BTreeSet<String> = self.tree.iter().flat_map(|(_, u)| features(u)).collect();
@@ -156,7 +160,8 @@ impl<'a> Facts<'a> {
             None => paint.middling(&end),
             _ => end,
         };
-        let mut text = format!("{indent}{}  {how}{program}  {end}  {records}, {threads}\n", unit.name);
+        let from = unit.start.region.map_or_else(String::new, |tick| format!("  from tick {tick}"));
+        let mut text = format!("{indent}{}  {how}{program}{from}  {end}  {records}, {threads}\n", unit.name);
         for (record, why) in &unit.inexact {
             let what = paint.middling("inexact");
             text.push_str(&format!("{indent}  {what} from record {record} on: {why}\n"));

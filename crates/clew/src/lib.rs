@@ -18,6 +18,7 @@ mod jobs;
 mod ls;
 mod message;
 mod pack;
+mod place;
 mod record;
 mod replay;
 mod rm;

@@ -3,8 +3,10 @@
 use crate::cli::{Color, Record as Options};
 use crate::guest::{self, Request};
 use crate::message::{Messages, Paint};
+use crate::place::{Unnamed, point};
 use crate::startup::Startup;
 use crate::{find, home, status};
+use model::region::RegionPoint;
 use model::wire::Config;
 use recording::{Folder, Home, Meta, Status};
 use session::{Outcome, Recorder, Run};
@@ -54,6 +56,10 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
             let run = guest::follow(running, &request, startup, &messages);
             if matches!(run.outcome, Outcome::NotLoaded { .. }) {
                 discard(recorder, &meta, startup);
+            } else if is_empty(recorder.folder()) && was_never_reached(options, &run) {
+                let place = options.from.as_deref().unwrap_or_default();
+                messages.note(&format!("{place} was never reached: nothing was recorded"));
+                discard(recorder, &meta, startup);
             } else if is_empty(recorder.folder()) {
                 let place = recorder.folder().path().display();
                 messages.error(&format!("nothing was recorded; is there room for {place} on that disk?"));
@@ -66,6 +72,20 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
             guest::exit_status(&run.outcome)
         }
     }
+}
+
+/// The points between which the program is to be recorded.
+fn region(options: &Options, program: &Path) -> Result<(Option<RegionPoint>, Option<RegionPoint>), String> {
+    let of = |text: &Option<String>, name: &str, unnamed: Unnamed| {
+        let found = text.as_deref().map(|text| point(text, program, unnamed));
+        found.transpose().map_err(|why| format!("{name}: {why}"))
+    };
+    Ok((of(&options.from, "--from", Unnamed::First)?, of(&options.to, "--to", Unnamed::Next)?))
+}
+
+/// Is there no log because the run never came to where it was to begin?
+fn was_never_reached(options: &Options, run: &Run) -> bool {
+    options.from.is_some() && !run.notes().any(|note| note.contains("cannot be recorded"))
 }
 
 pub fn finish(recorder: Recorder, meta: &Meta, startup: &Startup, messages: &Messages) {
@@ -94,6 +114,7 @@ pub fn discard(recorder: Recorder, meta: &Meta, startup: &Startup) {
 
 /// What the recording says about itself.
 pub fn describe(options: &Options) -> Meta {
+    let points = [("from", &options.from), ("to", &options.to)].into_iter();
     Meta {
         command: options.command.clone(),
         cwd: std::env::current_dir().unwrap_or_default(),
@@ -101,11 +122,13 @@ pub fn describe(options: &Options) -> Meta {
         clew: env!("CARGO_PKG_VERSION").to_owned(),
         cpu: options.cpu.into(),
         seed: options.seed,
+        other: points.filter_map(|(name, p)| Some((name.to_owned(), p.clone()?))).collect(),
         ..Meta::default()
     }
 }
 
 pub fn prepare(options: &Options, program: &Path, meta: &Meta, startup: &Startup) -> Result<Recorder, String> {
+    let (from, to) = region(options, program)?;
     let folder = match &options.output {
         Some(path) => {
             let mut folder = Folder::create(path, meta).map_err(|e| e.to_string())?;
@@ -123,7 +146,9 @@ pub fn prepare(options: &Options, program: &Path, meta: &Meta, startup: &Startup
             home::open(startup)?.create(&name, meta).map_err(|e| e.to_string())?
         }
     };
-    Ok(Recorder::new(folder))
+    let mut recorder = Recorder::new(folder);
+    recorder.set_region(from, to);
+    Ok(recorder)
 }
 
 pub fn ending(run: &Run) -> Option<Status> {

@@ -77,6 +77,30 @@ impl Probes {
         }
     }
 
+    /// One more probe; 0 as its instance is the next execution. Answers its address, whose blocks must be made anew.
+    pub fn add(&mut self, mut probe: Probe, bias: u64) -> u64 {
+        let at = resolve(probe.site, bias);
+        if !self.sites.contains_key(&at) {
+            let counter = self.free_counter();
+            self.sites.insert(at, SiteState::new(counter));
+        }
+        let Some(site) = self.sites.get_mut(&at) else { return at };
+        if site.armed != 0 {
+            let offset = COUNTERS + site.counter as u64 * 8;
+            // SAFETY: a counter word behind the table, mapped with the gate.
+            let left = unsafe { *((GATE + offset) as *const u64) };
+            site.executed += site.armed - left;
+        }
+        if probe.instance == 0 {
+            probe.instance = site.executed + 1;
+        }
+        site.probes.push(self.all.len() as u32);
+        self.all.push(probe);
+        self.ordered.insert(at);
+        self.rearm(at);
+        at
+    }
+
     /// Sets the addresses at which a replay is asked; answers those whose blocks must be made anew.
     pub fn set_stops(&mut self, stops: &[u64]) -> Vec<u64> {
         let mut changed = Vec::new();
@@ -266,6 +290,8 @@ impl Engine {
                 Action::SwitchMode(mode) => {
                     self.switch_mode(mode);
                 }
+                Action::StartRecording => self.begin_region(t, g),
+                Action::StopRecording => self.end_region(),
             }
         }
         next

@@ -39,6 +39,8 @@ pub fn run(t: &mut Thread) -> ! {
         let mut alone = None;
         if e.replaying() {
             replay::steer(e, t, g);
+        } else if e.region.is_timed() && e.region_tick(t, g) {
+            via = Via::Engine;
         }
         if t.has_any() {
             alone = attend(e, t);
@@ -129,8 +131,13 @@ fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
                 return Via::Engine;
             }
             let stops = e.replaying() && e.probes.stops_at(g.pc);
+            let flushes = e.cache.flushes;
             if e.probe_hit(t, g) == Next::Execute && e.cache.find(g.pc).is_some() && !stops {
                 return Via::Probed;
+            }
+            if flushes != e.cache.flushes {
+                // This execution has been counted.
+                t.probed = Some(g.pc);
             }
             if stops {
                 e.site_reached(t, g.pc);
@@ -150,6 +157,10 @@ fn turn_over(e: &mut Engine, t: &mut Thread) {
     if e.trial.is_some() {
         // SAFETY: the baton is held.
         return trial::turn_over(e, t, unsafe { gate::gate() });
+    }
+    if e.region.is_due(e.clock.now()) {
+        // The recording begins or ends before anybody goes on.
+        return e.clock.refill(e.seeded());
     }
     // SAFETY: the baton is held.
     if e.chaos.on && e.chaos_goes_on(unsafe { gate::gate() }) {

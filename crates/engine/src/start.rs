@@ -85,8 +85,8 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
         sys::exit_group(status as u64)
     };
     let mut memory = Memory::default();
-    let recording = crate::replay::Source::open(&config, hidden.folder).unwrap_or_else(|why| give_up(&why));
-    let made = match &recording {
+    let mut recording = crate::replay::Source::open(&config, hidden.folder).unwrap_or_else(|why| give_up(&why));
+    let made = match &mut recording {
         Some(source) => source.load(&mut handed.inherited, &config, &mut memory),
         None => load_program(&mut handed, &config, &mut memory),
     };
@@ -106,14 +106,10 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
     let e = unsafe { state::engine() };
     e.clock.refill(e.seeded());
     e.chaos.on = e.config.record.as_ref().is_some_and(|r| r.chaos.is_some());
-    let sources = Sources {
-        program: &program,
-        interpreter: interpreter.as_ref(),
-        inherited: &handed.inherited,
-        execfn: &execfn,
-        stack_limit,
-    };
-    e.begin_recording(t, &sources);
+    if let Some(program) = &program {
+        let (interpreter, inherited) = (interpreter.as_ref(), &handed.inherited);
+        e.begin_recording(t, &Sources { program, interpreter, inherited, execfn: &execfn, stack_limit });
+    }
     drop((program, interpreter));
     e.control.send(pid, Report::Started { exe: e.exe.clone(), bias: loaded.bias });
     if e.mode == Mode::Trace && e.open_trace().is_err() {
@@ -173,7 +169,8 @@ pub struct Made {
     pub loaded: load::Loaded,
     pub image: load::stack::StackImage,
     pub exe: String,
-    pub program: load::Program,
+    /// Nothing for a replay that begins in the middle of a run.
+    pub program: Option<load::Program>,
     pub interpreter: Option<load::Program>,
     pub execfn: Vec<u8>,
     pub stack_limit: u64,
@@ -197,7 +194,8 @@ fn load_program(handed: &mut Handed, config: &Config, memory: &mut Memory) -> Re
     let stack_limit = load::stack_limit();
     let (loaded, image) =
         load::load(&program, &path, &handed.inherited, config, memory, interpreter.as_ref(), stack_limit)?;
-    Ok(Made { loaded, image, exe: absolute(&program.path), program, interpreter, execfn: path, stack_limit })
+    let exe = absolute(&program.path);
+    Ok(Made { loaded, image, exe, program: Some(program), interpreter, execfn: path, stack_limit })
 }
 
 /// The engine of this process, before its guest has run.
@@ -262,6 +260,7 @@ fn make_engine(
         copies: 0,
         opened: Vec::new(),
         chaos: Default::default(),
+        region: Default::default(),
         features: [0; 4],
         inexact: Vec::new(),
         shares_memory: false,

@@ -67,6 +67,7 @@ pub struct Engine {
     /// Files that were opened, by device and inode, with the numbers of their records.
     pub opened: Vec<((u64, u64), u32)>,
     pub chaos: crate::record::chaos::Chaos,
+    pub region: crate::record::region::Region,
     /// Instruction set extensions met so far, one bit each.
     pub features: [u64; 4],
     /// Reasons for which the recording is not exact.
@@ -105,6 +106,13 @@ impl Clock {
         // SAFETY: the baton is held.
         let left = unsafe { crate::gate::gate() }.budget;
         self.base + (self.budget - left)
+    }
+
+    /// It is this tick now.
+    pub fn begin_at(&mut self, tick: u64) {
+        // SAFETY: the baton is held.
+        self.budget = unsafe { crate::gate::gate() }.budget;
+        self.base = tick;
     }
 
     /// The engine made the guest go somewhere: that is a tick too.

@@ -3,6 +3,7 @@
 //! It lies in a memfd whose number is the engine's first argument. Both sides are built from the same sources in one
 //! binary, so there is a version check but no compatibility code. Decoding never panics.
 
+use crate::region::RegionPoint;
 use crate::wire::{Reader, Writer};
 use crate::{Cpu, GuestAddr, Mode};
 use alloc::{string::String, vec::Vec};
@@ -54,6 +55,9 @@ pub struct RecordConfig {
     pub streams: [[u64; 2]; 3],
     /// Switch threads at random instructions, this seed deciding where.
     pub chaos: Option<u64>,
+    /// Where the recording begins and ends; nothing is the beginning and the end of the run.
+    pub from: Option<RegionPoint>,
+    pub to: Option<RegionPoint>,
 }
 
 /// What an engine replays.
@@ -139,6 +143,9 @@ pub enum Action {
     SetMemory(GuestAddr, Vec<u8>),
     /// Instrumentation changes from here on.
     SwitchMode(Mode),
+    /// Recording begins or ends here.
+    StartRecording,
+    StopRecording,
 }
 
 impl Config {
@@ -201,7 +208,7 @@ impl Config {
 }
 
 impl Writer {
-    fn site(&mut self, s: &Site) {
+    pub(crate) fn site(&mut self, s: &Site) {
         match s {
             Site::Absolute(a) => {
                 self.u8(0);
@@ -237,6 +244,8 @@ impl Writer {
                 self.u8(5);
                 self.u8(*m as u8);
             }
+            Action::StartRecording => self.u8(6),
+            Action::StopRecording => self.u8(7),
         }
     }
     fn record_config(&mut self, c: &RecordConfig) {
@@ -248,6 +257,8 @@ impl Writer {
         }
         self.u8(c.chaos.is_some() as u8);
         self.u64(c.chaos.unwrap_or(0));
+        RegionPoint::encode(&c.from, self);
+        RegionPoint::encode(&c.to, self);
     }
     fn replay_config(&mut self, c: &ReplayConfig) {
         self.u32(c.log_fds.len() as u32);
@@ -270,7 +281,7 @@ impl Writer {
 }
 
 impl Reader<'_> {
-    fn site(&mut self) -> Option<Site> {
+    pub(crate) fn site(&mut self) -> Option<Site> {
         Some(match self.u8()? {
             0 => Site::Absolute(GuestAddr(self.u64()?)),
             1 => Site::Executable(self.u64()?),
@@ -287,6 +298,8 @@ impl Reader<'_> {
             3 => Action::SetRegister(self.u8()?, self.u64()?),
             4 => Action::SetMemory(GuestAddr(self.u64()?), self.bytes()?.to_vec()),
             5 => Action::SwitchMode(Mode::from_u8(self.u8()?)?),
+            6 => Action::StartRecording,
+            7 => Action::StopRecording,
             _ => return None,
         };
         Some(Probe { site, instance, action })
@@ -299,7 +312,8 @@ impl Reader<'_> {
         }
         let chaos = self.u8()? != 0;
         let seed = self.u64()?;
-        Some(RecordConfig { folder_fd, store_fd, origin, streams, chaos: chaos.then_some(seed) })
+        let (from, to) = (RegionPoint::decode(self)?, RegionPoint::decode(self)?);
+        Some(RecordConfig { folder_fd, store_fd, origin, streams, chaos: chaos.then_some(seed), from, to })
     }
     fn replay_config(&mut self) -> Option<ReplayConfig> {
         let log_fds = self.list(|r| Some(r.u32()? as i32))?;
@@ -348,6 +362,8 @@ mod tests {
                 origin: "7.0".into(),
                 streams: [[1, 2], [3, 4], [5, 6]],
                 chaos: Some(9),
+                from: Some(RegionPoint::Ticks(3)),
+                to: None,
             }),
             replay: Some(ReplayConfig {
                 log_fds: alloc::vec![3, 4],

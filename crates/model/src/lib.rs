@@ -8,7 +8,9 @@ extern crate alloc;
 pub mod config;
 pub mod layout;
 pub mod log;
+pub mod region;
 pub mod serve;
+mod start;
 pub mod wire;
 
 use core::fmt;

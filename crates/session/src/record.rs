@@ -8,6 +8,7 @@ use crate::engine_program::above_stdio;
 use crate::error::{Error, ErrorKind};
 use crate::launch::{Launch, Stdio};
 use model::Mode;
+use model::region::RegionPoint;
 use model::wire::{Packet, RecordConfig, Report};
 use recording::{Folder, Meta, Sealed, UnitName};
 use rustix::process::{Pid, test_kill_process};
@@ -23,6 +24,8 @@ pub struct Recorder {
     /// Started when there is something to compress: a host that takes charge of signals must do so before any thread
     /// exists.
     compressor: Mutex<Option<Compressor>>,
+    /// Where recording begins and ends.
+    region: [Option<RegionPoint>; 2],
 }
 
 struct Compressor {
@@ -45,7 +48,12 @@ impl Compressor {
 
 impl Recorder {
     pub fn new(folder: Folder) -> Recorder {
-        Recorder { folder: Arc::new(folder), compressor: Mutex::default() }
+        Recorder { folder: Arc::new(folder), compressor: Mutex::default(), region: [None; 2] }
+    }
+
+    /// Only this stretch of the run is recorded.
+    pub fn set_region(&mut self, from: Option<RegionPoint>, to: Option<RegionPoint>) {
+        self.region = [from, to];
     }
 
     pub fn folder(&self) -> &Folder {
@@ -68,6 +76,8 @@ impl Recorder {
             origin: String::new(),
             streams: streams(&launch.stdio),
             chaos,
+            from: self.region[0],
+            to: self.region[1],
         });
         launch.passed.push(folder);
         launch.passed.extend(store);

@@ -71,9 +71,9 @@ impl<'r> Recorded<'r> {
             images: session::images_of(recording),
             unit: recording.unit(&name).map_err(damaged)?,
             root: units[0],
-            files: Files::of(units.into_iter()),
+            files: Files::of(units.iter().copied()),
             signals: Signals::of(recording, &name).map_err(damaged)?,
-            auxv: auxv(&session).map_err(|e| e.to_string())?,
+            auxv: auxv(recording, &session, units[0]).map_err(|e| e.to_string())?,
             session,
             copy: None,
             breakpoints: Vec::new(),
@@ -339,8 +339,25 @@ fn done(answer: Result<Answer, session::Error>) -> Result<(), Error> {
     }
 }
 
-/// The auxiliary vector on the stack of a program that begins.
-fn auxv(session: &Session) -> Result<Vec<u8>, session::Error> {
+/// The auxiliary vector of the process.
+fn auxv(recording: &Recording, session: &Session, root: &Unit) -> Result<Vec<u8>, session::Error> {
+    if root.start.region.is_none() {
+        return auxv_on_stack(session);
+    }
+    let log = recording.log(&root.name).ok();
+    let process = log.and_then(|log| {
+        let raw = log.records().map(|(_, raw)| raw).find(|raw| raw.kind == model::log::Kind::Process)?;
+        model::region::ProcessRecord::decode(raw.payload)
+    });
+    let [start, end] = process.map_or([0; 2], |p| p.auxv);
+    let mut bytes = vec![0; end.saturating_sub(start).min(4096) as usize];
+    let n = session.read(GuestAddr(start), &mut bytes)?;
+    bytes.truncate(n);
+    Ok(bytes)
+}
+
+/// That on the stack of a program that begins.
+fn auxv_on_stack(session: &Session) -> Result<Vec<u8>, session::Error> {
     /// More words than arguments and environment can have.
     const MOST: usize = 1 << 20;
     const RSP: usize = 4;

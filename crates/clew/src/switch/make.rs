@@ -37,6 +37,8 @@ pub fn record(
     let options = Record {
         output: None,
         seed: None,
+        from: None,
+        to: None,
         chaos: false,
         budget: None,
         oracle: crate::cli::Oracle::default(),

@@ -8,6 +8,7 @@ use crate::syscalls::Outcome;
 use crate::syscalls::table::{self, Args, Entry, Row};
 use crate::threads::Thread;
 use model::log::{Answer, CallRecord, DescriptorKind, Kind, digest};
+use model::region::WaitingCall;
 
 /// Of what a call reads at most so much is digested, piece by piece.
 const DIGEST_MAX: u64 = 1 << 20;
@@ -78,11 +79,15 @@ pub fn memory_digest(seed: u64, at: u64, len: u64) -> u64 {
 
 /// A call is about to be made.
 pub fn begin(e: &mut Engine, t: &mut Thread, g: &Gate, pc: u64, nr: u64, args: &Args) -> Option<Begun> {
-    if !on() {
+    let ahead = super::region::ahead();
+    if !on() && !ahead {
         return None;
     }
     let row = table::row(nr);
     let mut entry = Entry::new();
+    if ahead {
+        return Some(begin_unrecorded(e, t, pc, nr, args, row, entry));
+    }
     let digest = state_digest(g, row, args, &mut entry);
     t.context = Context::Call;
     if nr == sys::nr::CLOSE && args[0] == 0 {
@@ -94,9 +99,28 @@ pub fn begin(e: &mut Engine, t: &mut Thread, g: &Gate, pc: u64, nr: u64, args: &
     Some(Begun { nr, args: *args, pc, tick: e.clock.now(), row, entry, digest, file, moves })
 }
 
+/// As [`begin`], for a call that will be logged only if recording has begun when it comes back.
+fn begin_unrecorded(
+    e: &Engine,
+    t: &mut Thread,
+    pc: u64,
+    nr: u64,
+    args: &Args,
+    row: Option<&'static Row>,
+    mut entry: Entry,
+) -> Begun {
+    if let Some(row) = row {
+        table::memory_with(row, args, None, &mut entry, &mut read_word, &mut |_| {});
+    }
+    t.context = Context::Call;
+    let tick = e.clock.now();
+    t.call = Some(WaitingCall { nr, pc, tick, args: *args, digest: 0, mask: t.mask });
+    Begun { nr, args: *args, pc, tick, row, entry, digest: 0, file: 0, moves: moved_to_stream(e, nr, args) }
+}
+
 /// It came back.
 pub fn end(e: &mut Engine, t: &mut Thread, g: &Gate, mut b: Begun, outcome: Outcome) {
-    t.context = Context::None;
+    (t.context, t.call) = (Context::None, None);
     let (answer, result) = match outcome {
         Outcome::Value(v) => (Answer::Value, v),
         Outcome::Again => (Answer::Again, 0),

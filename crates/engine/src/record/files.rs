@@ -260,7 +260,7 @@ fn is_zero_device(fd: u64) -> bool {
     crate::procfs::link_of(fd).is_some_and(|l| l == b"/dev/zero")
 }
 
-fn close(fd: u64) {
+pub(super) fn close(fd: u64) {
     // SAFETY: our own descriptor.
     unsafe { sys::raw3(nr::CLOSE, fd, 0, 0) };
 }

@@ -18,6 +18,8 @@ pub mod calls;
 pub mod chaos;
 pub mod files;
 pub mod pages;
+pub mod region;
+mod state;
 pub mod unit;
 
 use crate::gate::Gate;
@@ -277,7 +279,7 @@ impl Engine {
 
     /// The unit is over.
     pub fn log_end(&mut self, ending: Ending, status: u32) {
-        if matches!(ending, Ending::Exited | Ending::Signaled) {
+        if ending != Ending::Replaced {
             self.log_rest();
         }
         if on() {
@@ -320,10 +322,8 @@ pub fn nobody_runs() {
 
 /// The thread that holds the baton goes into the kernel without it, or is back.
 pub fn waits(begins: bool) {
-    if on() {
-        let s = log_state();
-        s.waiting = if begins { s.waiting + 1 } else { s.waiting.saturating_sub(1) };
-    }
+    let s = log_state();
+    s.waiting = if begins { s.waiting + 1 } else { s.waiting.saturating_sub(1) };
 }
 
 /// Time stamp counter: orders what happens in different processes.

@@ -27,7 +27,7 @@ const MAX_IMAGES: u32 = 1 << 20;
 
 impl Engine {
     /// Starts the log of a new unit of this process.
-    fn open_log(&mut self) -> Result<(), i64> {
+    pub(super) fn open_log(&mut self) -> Result<(), i64> {
         *log_state() = LogState::default();
         for image in 0..MAX_IMAGES {
             match map_segment(self.hidden.folder, (self.pid, image), 0, FIRST_SEGMENT, 0) {
@@ -46,28 +46,15 @@ impl Engine {
     /// An image is about to run: the first record of its log. Files are kept before it, their records come after it.
     pub fn begin_recording(&mut self, t: &Thread, sources: &Sources<'_>) {
         let Some(config) = self.config.record.clone() else { return };
+        let mut start = self.describe_start(t, sources, &config.origin);
+        if self.expect_region(&config, sources, start.clone()) {
+            return;
+        }
         if let Err(errno) = self.open_log() {
             self.note(&alloc::format!("process {} cannot be recorded: {}", self.pid, super::why(errno)), 0);
             return;
         }
         RECORDING.store(true, Relaxed);
-        let mut start = Start::forked(String::new(), 0, self.pid, t.tid);
-        start.origin =
-            if config.origin.is_empty() { Origin::First } else { Origin::Exec { unit: config.origin.clone() } };
-        (start.cpu, start.mode, start.seed) = (self.config.cpu, self.mode, self.config.seed);
-        start.exe = self.exe.clone();
-        start.execfn = sources.execfn.to_vec();
-        start.argv = sources.program.argv.clone();
-        start.envp = sources.inherited.envp.clone();
-        start.auxv = sources.inherited.auxv.clone();
-        start.random = sources.inherited.random;
-        start.stack_limit = sources.stack_limit;
-        start.cwd = working_folder();
-        start.blocked = t.mask;
-        start.ignored = (1..=64).filter(|s| self.actions.get(*s).handler == 1).map(crate::signals::bit).sum();
-        start.xstate = (self.loaded.xstate.mask, self.loaded.xstate.size as u64);
-        start.time = time_stamp();
-        start.clocks = [clock(0), clock(1)];
         let images: Vec<u64> = [Some(sources.program), sources.interpreter].iter().flatten().map(|p| p.fd()).collect();
         let kept: Vec<_> = images.iter().map(|fd| self.keep_image(*fd)).collect();
         let key = |n: usize| kept.get(n).cloned().flatten().and_then(|(_, _, key)| key).unwrap_or_default();
@@ -84,8 +71,29 @@ impl Engine {
         self.log_descriptors(&config.streams);
     }
 
+    /// What an image begins with, without the keys of its files.
+    fn describe_start(&self, t: &Thread, sources: &Sources<'_>, origin: &str) -> Start {
+        let mut start = Start::forked(String::new(), 0, self.pid, t.tid);
+        start.origin = if origin.is_empty() { Origin::First } else { Origin::Exec { unit: origin.into() } };
+        (start.cpu, start.mode, start.seed) = (self.config.cpu, self.mode, self.config.seed);
+        start.exe = self.exe.clone();
+        start.execfn = sources.execfn.to_vec();
+        start.argv = sources.program.argv.clone();
+        start.envp = sources.inherited.envp.clone();
+        start.auxv = sources.inherited.auxv.clone();
+        start.random = sources.inherited.random;
+        start.stack_limit = sources.stack_limit;
+        start.cwd = working_folder();
+        start.blocked = t.mask;
+        start.ignored = self.ignored_signals();
+        start.xstate = (self.loaded.xstate.mask, self.loaded.xstate.size as u64);
+        start.time = time_stamp();
+        start.clocks = [clock(0), clock(1)];
+        start
+    }
+
     /// Which descriptors are open, and what they lead to.
-    fn log_descriptors(&mut self, streams: &[[u64; 2]; 3]) {
+    pub(super) fn log_descriptors(&mut self, streams: &[[u64; 2]; 3]) {
         for fd in open_descriptors() {
             if self.hidden.contains(fd) {
                 continue;
@@ -118,6 +126,7 @@ impl Engine {
     /// The process is about to be copied: the record where the child's log will say that it begins.
     pub fn log_fork(&mut self, flags: u64) -> u64 {
         let at = log_state().records;
+        self.region.forked = true;
         if super::on() {
             self.share_with_child();
             let at = log_state().records;
@@ -129,6 +138,8 @@ impl Engine {
 
     /// In the child: the parent's segment is left, and a log of its own begun.
     pub fn record_child(&mut self, t: &Thread, fork: u64) {
+        // Threads that waited did not come along.
+        log_state().waiting = 0;
         if !super::on() {
             return;
         }
@@ -191,8 +202,9 @@ impl Engine {
 
     /// What the image that replaces this one needs to go on recording.
     pub fn record_config_for_exec(&self) -> Option<model::wire::RecordConfig> {
-        let config = self.config.record.clone().filter(|_| super::on())?;
-        let origin = self.unit_name();
+        let config = self.config.record.clone().filter(|c| super::on() || c.from.is_some())?;
+        // A region that is still ahead begins by itself.
+        let origin = if super::on() { self.unit_name() } else { String::new() };
         Some(model::wire::RecordConfig { folder_fd: self.hidden.folder, store_fd: self.hidden.store, origin, ..config })
     }
 
@@ -203,14 +215,14 @@ impl Engine {
     }
 }
 
-fn clock(id: u64) -> u64 {
+pub(super) fn clock(id: u64) -> u64 {
     let mut ts = [0u64; 2];
     // SAFETY: the kernel writes two words.
     unsafe { sys::raw3(nr::CLOCK_GETTIME, id, ts.as_mut_ptr() as u64, 0) };
     ts[0].wrapping_mul(1_000_000_000).wrapping_add(ts[1])
 }
 
-fn working_folder() -> Vec<u8> {
+pub(super) fn working_folder() -> Vec<u8> {
     const GETCWD: u64 = 79;
     let mut buffer = [0u8; 4096];
     // SAFETY: the kernel writes into our buffer.

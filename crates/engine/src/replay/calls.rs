@@ -26,6 +26,13 @@ pub struct InCall {
     digest: u64,
 }
 
+impl InCall {
+    /// A call that a thread was in when its recording began.
+    pub fn waiting(c: model::region::WaitingCall) -> InCall {
+        InCall { nr: c.nr, pc: c.pc, args: c.args, tick: c.tick, digest: c.digest }
+    }
+}
+
 /// The guest makes a call.
 pub fn call(e: &mut Engine, t: &mut Thread, g: &mut Gate, pc: u64, number: u64, args: &Args) {
     if replay(e).serve.has_left() {

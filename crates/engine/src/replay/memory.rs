@@ -65,7 +65,8 @@ fn mmap(e: &mut Engine, record: &CallRecord) {
         let n = if part.end == range.end { at + len - part.start } else { part.end - part.start };
         match &key {
             Some(key) if file && vma.shared => {
-                let index = shared_file(e, key);
+                let folder = e.hidden.folder;
+                let index = shared_file(&mut replay(e).shared, folder, key);
                 let fd = replay(e).shared[index].fd;
                 vma.object = Some((SHARED, index as u64));
                 let from = offset + (part.start - at);
@@ -90,7 +91,7 @@ fn mmap(e: &mut Engine, record: &CallRecord) {
                 unsafe { sys::raw3(nr::CLOSE, fd as u64, 0, 0) };
             }
             _ if vma.shared && !file => {
-                let index = shared_memory(e, page_up(len));
+                let index = shared_memory(&mut replay(e).shared, None, page_up(len));
                 let fd = replay(e).shared[index].fd;
                 (vma.object, vma.offset) = (Some((SHARED, index as u64)), 0);
                 let kind = sys::MAP_SHARED | MAP_FIXED;
@@ -125,40 +126,53 @@ pub struct SharedFile {
     size: u64,
 }
 
+impl SharedFile {
+    pub fn fd(&self) -> i64 {
+        self.fd
+    }
+}
+
 /// The file in memory for a kept file, with its contents if it is new.
-fn shared_file(e: &mut Engine, key: &str) -> usize {
+pub fn shared_file(shared: &mut Vec<SharedFile>, folder: i32, key: &str) -> usize {
     let name: String = key.split('-').take(2).collect::<Vec<_>>().join("-");
-    let folder = e.hidden.folder;
     let size = key.split('-').nth(2).and_then(|s| u64::from_str_radix(s, 16).ok()).unwrap_or(0);
-    let r = replay(e);
-    if let Some(at) = r.shared.iter().position(|s| s.name == name) {
-        if r.shared[at].size < size {
-            // SAFETY: our own file grows as the guest's did.
-            unsafe { sys::raw3(nr::FTRUNCATE, r.shared[at].fd as u64, size, 0) };
-            r.shared[at].size = size;
-        }
+    if let Some(at) = shared.iter().position(|s| s.name == name) {
+        grow(&mut shared[at], size);
         return at;
     }
     let from = open_kept(folder, key);
     let fd = copy_in_memory(from as u64, size);
     // SAFETY: our own descriptor.
     unsafe { sys::raw3(nr::CLOSE, from as u64, 0, 0) };
-    r.shared.push(SharedFile { name, fd, size });
-    r.shared.len() - 1
+    shared.push(SharedFile { name, fd, size });
+    shared.len() - 1
 }
 
-/// Fresh shared memory without a file.
-fn shared_memory(e: &mut Engine, size: u64) -> usize {
-    let r = replay(e);
-    let name = alloc::format!("memory {}", r.shared.len());
+/// Makes it at least this large, as the guest's file is.
+pub fn grow(file: &mut SharedFile, size: u64) {
+    if file.size < size {
+        // SAFETY: our own file.
+        unsafe { sys::raw3(nr::FTRUNCATE, file.fd as u64, size, 0) };
+        file.size = size;
+    }
+}
+
+/// What the object of a file in memory is called.
+pub fn shared_object(index: usize) -> (u64, u64) {
+    (SHARED, index as u64)
+}
+
+/// Fresh shared memory, without a file unless it is given the name of one.
+pub fn shared_memory(shared: &mut Vec<SharedFile>, name: Option<String>, size: u64) -> usize {
+    let name = name.unwrap_or_else(|| alloc::format!("memory {}", shared.len()));
     // SAFETY: a file of our own.
     let fd = unsafe {
         let fd = sys::raw3(nr::MEMFD_CREATE, c"clew-shared".as_ptr() as u64, 1, 0);
         sys::raw3(nr::FTRUNCATE, fd as u64, size, 0);
         fd
     };
-    r.shared.push(SharedFile { name, fd, size });
-    r.shared.len() - 1
+    shared.push(SharedFile { name, fd, size });
+    shared.len() - 1
 }
 
 /// A file in memory with the contents of another.

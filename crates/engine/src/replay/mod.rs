@@ -17,6 +17,7 @@ pub mod goal;
 pub mod memory;
 pub mod predicates;
 pub mod questions;
+pub mod region;
 pub mod serve;
 pub mod source;
 pub mod threads;
@@ -185,7 +186,7 @@ impl Replay {
 }
 
 /// Starts a replay in an engine that has loaded the program.
-pub fn begin(e: &mut Engine, t: &mut Thread, source: Source) {
+pub fn begin(e: &mut Engine, t: &mut Thread, mut source: Source) {
     REPLAYING.store(true, Relaxed);
     let mut folder = source.start.cwd.clone();
     folder.push(0);
@@ -198,6 +199,7 @@ pub fn begin(e: &mut Engine, t: &mut Thread, source: Source) {
         e.actions.inherit(signal, ignored);
     }
     crate::signals::block_everything();
+    let mut region = source.region.take();
     let replay = Replay {
         source,
         log: 0,
@@ -211,12 +213,15 @@ pub fn begin(e: &mut Engine, t: &mut Thread, source: Source) {
         goal: Goal::default(),
         serve: serve::Serve::default(),
         predicates: predicates::Predicates::default(),
-        shared: Vec::new(),
+        shared: region.as_mut().map(|r| core::mem::take(&mut r.shared)).unwrap_or_default(),
         copies: 0,
         differs: false,
         disturbed: false,
     };
     e.replay = Some(Box::new(replay));
+    if let Some(region) = region {
+        region::restore(e, t, region);
+    }
     advance(e);
     if let Some(r) = &e.replay
         && r.source.config.serve
@@ -282,6 +287,8 @@ pub fn tell(e: &mut Engine) {
                 }
             }
             Kind::Inexact | Kind::Feature | Kind::Start => {}
+            // The guest was made from these.
+            Kind::Process | Kind::Map | Kind::Memory | Kind::Thread => {}
             _ => return,
         }
         let r = replay(e);
@@ -321,6 +328,10 @@ pub fn steer(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
         if let Some((kind, at)) = due
             && goal::arrived(e, t, g, &at)
         {
+            if kind == Kind::End {
+                // The guest went on without being recorded.
+                return finish(e, None, 3, 0);
+            }
             g.rflags = at.rflags;
             match kind {
                 Kind::Preempt => {
@@ -351,6 +362,11 @@ fn due(e: &mut Engine, t: &Thread) -> Option<(Kind, Position)> {
     match raw.kind {
         Kind::Preempt => Position::decode(raw.payload).map(|p| (raw.kind, p)),
         Kind::Signal => SignalRecord::decode(raw.payload).filter(|s| !s.synchronous).map(|s| (raw.kind, s.at)),
+        Kind::End => {
+            let left = End::decode(raw.payload).filter(|end| end.ending == Ending::Left)?;
+            // It stood before the instruction, whatever the flags and however often that is to be repeated.
+            Some((raw.kind, Position { tick: left.tick, pc: left.pc, rcx: u64::MAX, rflags: 0 }))
+        }
         _ => None,
     }
 }

@@ -15,6 +15,8 @@ pub struct Source {
     pub config: ReplayConfig,
     pub logs: Vec<&'static [u8]>,
     pub start: Start,
+    /// The state it begins with, if that is in the middle of a run.
+    pub region: Option<super::region::Region>,
 }
 
 impl Source {
@@ -35,11 +37,14 @@ impl Source {
             _ => None,
         };
         let Some(start) = start else { return Err("the log does not begin with a start".into()) };
-        Ok(Some(Source { config: replay, logs, start }))
+        Ok(Some(Source { config: replay, logs, start, region: None }))
     }
 
     /// Brings the recorded program into memory.
-    pub fn load(&self, inherited: &mut Inherited, config: &Config, memory: &mut Memory) -> Result<Made, LoadError> {
+    pub fn load(&mut self, inherited: &mut Inherited, config: &Config, memory: &mut Memory) -> Result<Made, LoadError> {
+        if let Some(tick) = self.start.region {
+            return self.load_region(tick, memory);
+        }
         inherited.envp = self.start.envp.clone();
         inherited.auxv = self.start.auxv.clone();
         inherited.random = self.start.random;
@@ -53,7 +58,15 @@ impl Source {
         let execfn = self.start.execfn.clone();
         let (loaded, image) =
             load::load(&program, &execfn, inherited, config, memory, interpreter.as_ref(), stack_limit)?;
-        Ok(Made { loaded, image, exe: self.start.exe.clone(), program, interpreter, execfn, stack_limit })
+        Ok(Made {
+            loaded,
+            image,
+            exe: self.start.exe.clone(),
+            program: Some(program),
+            interpreter,
+            execfn,
+            stack_limit,
+        })
     }
 
     fn image(&self, key: &str, path: &[u8]) -> Result<Program, LoadError> {

@@ -30,6 +30,9 @@ pub fn thread(call: &mut Call<'_>, flags: u64, stack: u64, ptid: u64, ctid: u64,
     child.fs = if flags & CLONE_SETTLS != 0 { tls } else { gate::fs_base() };
     child.clear_tid = if flags & CLONE_CHILD_CLEARTID != 0 { ctid } else { 0 };
     child.task = 1;
+    if crate::record::region::ahead() {
+        crate::signals::xstate::save(call.e.loaded.xstate, g, child.extended());
+    }
     block_all();
     // SAFETY: the child starts on its own engine stack in `begin` and shares everything else.
     let tid = unsafe { start_task(child) };

@@ -5,6 +5,7 @@
 //! handlers of threads that do not hold the baton write to their own.
 
 use crate::gate::Gate;
+use crate::signals::xstate::Area;
 use crate::sys;
 use core::sync::atomic::{AtomicU32, Ordering::*, compiler_fence};
 use model::layout::THREADS;
@@ -12,6 +13,7 @@ use model::layout::THREADS;
 /// Size and alignment of a region.
 pub const REGION: u64 = 256 << 10;
 const RECORD: u64 = 8 << 10;
+const EXTENDED: u64 = 4 << 10;
 const SIGNAL_STACK: u64 = 64 << 10;
 
 /// The kernel's `siginfo_t`, as words.
@@ -101,6 +103,8 @@ pub struct Thread {
     pub lag: u32,
     /// What stores of the engine into the guest belong to, for the log.
     pub context: crate::record::Context,
+    /// The call it is in, noted while a region lies ahead.
+    pub call: Option<model::region::WaitingCall>,
 }
 
 /// `stack_t`.
@@ -170,6 +174,7 @@ impl Thread {
         t.restore_mask = None;
         t.held = None;
         t.probed = None;
+        t.call = None;
         Ok(t)
     }
 
@@ -177,6 +182,12 @@ impl Thread {
     pub fn copy(&self) -> Thread {
         // SAFETY: plain words (the one atomic is only this thread's own), without anything that must be dropped.
         unsafe { core::ptr::read(self) }
+    }
+
+    /// Vector, mask and x87 registers while the thread does not hold the baton, kept while a region lies ahead.
+    pub fn extended(&self) -> &'static mut Area {
+        // SAFETY: behind the record, in the part of the region that belongs to it.
+        unsafe { &mut *((region(self.index) + EXTENDED) as *mut Area) }
     }
 
     /// Is any of `bits` ([`pending`]) set?
@@ -233,4 +244,4 @@ fn region(index: u32) -> u64 {
     THREADS.start + index as u64 * REGION
 }
 
-const _: () = assert!(size_of::<Thread>() as u64 <= RECORD);
+const _: () = assert!(size_of::<Thread>() as u64 <= EXTENDED && EXTENDED + size_of::<Area>() as u64 <= RECORD);

@@ -490,6 +490,12 @@ pub fn save(t: &mut Thread) {
     t.saved.guest_gs = g.guest_gs;
     t.saved.hidden_flags = g.hidden_flags;
     t.saved.xmm = g.xmm;
+    if crate::record::region::ahead() {
+        // SAFETY: likewise.
+        let layout = unsafe { crate::state::engine() }.loaded.xstate;
+        crate::signals::xstate::save(layout, g, t.extended());
+        t.fs = gate::fs_base();
+    }
 }
 
 /// And back.

@@ -230,6 +230,9 @@ fn fork(e: &mut Engine, t: &mut Thread, g: &mut Gate, number: u64, args: &Args) 
     if r < 0 {
         return r;
     }
+    // Nobody needs it when the trial is over (PR_SET_PDEATHSIG, SIGKILL).
+    // SAFETY: asks to be killed when the parent ends.
+    unsafe { sys::raw3(nr::PRCTL, 1, 9, 0) };
     crate::replay::memory::part_from_parent(e);
     replay(e).threads.clear();
     e.pid = pid;

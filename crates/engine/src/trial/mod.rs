@@ -14,7 +14,7 @@
 //! May miss: what the guest wrote into files before the trial began is not in its world; descriptors that another
 //! recorded process fed have only the bytes that were read from them.
 
-mod belt;
+pub mod belt;
 pub mod calls;
 pub mod follow;
 pub mod threads;
