@@ -1,6 +1,6 @@
 //! The tests that compare with an independent oracle, run so that their figures show: the decoded trace against
-//! single-stepping, alterations against the same change made natively, and the table of instruction effects against the
-//! processor.
+//! single-stepping, alterations against the same change made natively, verified replays against bits changed on purpose,
+//! and the table of instruction effects against the processor.
 //!
 //! They are ordinary tests of `testkit` and `isa`; here their own `n of N` lines are kept. `CLEW_FULL=1` makes them do
 //! all cases instead of a fixed sample.
@@ -14,6 +14,7 @@ const ORACLES: &[(&str, &str, &str)] = &[
     ("testkit", "trace_oracle", "the decoded trace equals single-stepping"),
     ("testkit", "plan_oracle", "planned accesses equal single-stepping"),
     ("testkit", "alterations", "alterations equal the same change made natively"),
+    ("testkit", "verify", "a verified replay reports a bit that was changed, unless it did not matter"),
     ("isa", "cpu", "instruction effects hold on the processor"),
 ];
 

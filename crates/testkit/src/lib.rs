@@ -14,6 +14,7 @@ pub mod elf;
 pub mod native;
 pub mod oracle;
 pub mod random;
+pub mod recorded;
 pub mod regions;
 pub mod sample;
 pub mod under_clew;

@@ -103,6 +103,9 @@ pub fn aim(e: &mut Engine, at: Option<Position>) {
             _ => {}
         }
     }
+    if let Some(tick) = super::disturbance(e).filter(|tick| *tick > now) {
+        budget = budget.min(tick - now);
+    }
     let grain = super::serve::grain(e).unwrap_or(budget);
     let r = replay(e);
     r.goal.set = true;

@@ -508,6 +508,12 @@ fn finish(e: &mut Engine, difference: Option<String>, ending: u8, status: u32) {
     sys::exit_group(0)
 }
 
+/// The tick at which the guest's state is to be changed, if that is still to come.
+fn disturbance(e: &mut Engine) -> Option<u64> {
+    let r = replay(e);
+    r.source.config.disturb.filter(|_| !r.disturbed).map(|d| d.tick)
+}
+
 /// For tests of the comparison: one bit of the guest's state changes.
 fn disturb(e: &mut Engine, g: &mut Gate) {
     let now = e.clock.now();
