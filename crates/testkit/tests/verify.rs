@@ -50,7 +50,7 @@ struct Subject {
 }
 
 /// Registers by thread and memory by address, at the end.
-#[derive(PartialEq, Eq)]
+#[derive(PartialEq, Eq, Default)]
 struct State {
     registers: BTreeMap<u32, ([u64; 16], Vec<u8>)>,
     memory: BTreeMap<u64, Vec<u8>>,
@@ -175,12 +175,6 @@ impl Where {
             16 => Where::Byte(disturb.addr),
             n => Where::Register(n),
         }
-    }
-}
-
-impl Default for State {
-    fn default() -> State {
-        State { registers: BTreeMap::new(), memory: BTreeMap::new() }
     }
 }
 
