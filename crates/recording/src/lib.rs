@@ -1,7 +1,7 @@
 //! Recordings on disk: the folder, its logs, its kept files, the store they share, and packs.
 //!
 //! [`Folder`] is a recording being written, [`Recording`] one being read, [`Home`] the place where they live, and
-//! [`pack`] makes one portable file of one. docs/recording-format.md describes every byte.
+//! [`pack()`] makes one portable file of one. docs/recording-format.md describes every byte.
 //!
 //! Guarantees: what the engine committed is read back, or the log ends before the first record that is not as it was
 //! written, and says so. Content is never believed: lengths are bounded before memory is reserved, names cannot lead
