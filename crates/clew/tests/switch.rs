@@ -277,11 +277,18 @@ fn processes_with(text: &str) -> Vec<String> {
 fn left(text: &str) -> Vec<String> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
-    for pid in processes_with(text) {
-        let pid = rustix::process::Pid::from_raw(pid.parse().expect("it is a number")).expect("it is one");
-        // It may have ended by now.
-        if let Ok(process) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
-            let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&patience));
+    // One that is ending may have started another just before.
+    for _ in 0..20 {
+        let now = processes_with(text);
+        if now.is_empty() {
+            break;
+        }
+        for pid in now {
+            let pid = rustix::process::Pid::from_raw(pid.parse().expect("it is a number")).expect("it is one");
+            // It may have ended by now.
+            if let Ok(process) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
+                let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&patience));
+            }
         }
     }
     processes_with(text)

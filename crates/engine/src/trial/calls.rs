@@ -221,6 +221,8 @@ fn fork(e: &mut Engine, t: &mut Thread, g: &mut Gate, number: u64, args: &Args) 
     let pid = 4_000_000 + w.forks;
     // Its end must be seen by its parent.
     crate::signals::actions::tell_kernel(17, crate::signals::actions::SIG_DFL, 0);
+    // SAFETY: asks for our id.
+    let parent = unsafe { sys::raw3(nr::GETPID, 0, 0, 0) };
     // SAFETY: a copy of this process with its one task (SIGCHLD, 17).
     let r = unsafe { sys::raw(nr::CLONE, [17, 0, 0, 0, 0, 0]) };
     if r > 0 {
@@ -231,8 +233,14 @@ fn fork(e: &mut Engine, t: &mut Thread, g: &mut Gate, number: u64, args: &Args) 
         return r;
     }
     // Nobody needs it when the trial is over (PR_SET_PDEATHSIG, SIGKILL).
-    // SAFETY: asks to be killed when the parent ends.
-    unsafe { sys::raw3(nr::PRCTL, 1, 9, 0) };
+    // SAFETY: asks to be killed when the parent ends, and whether it has ended already (getppid, 110).
+    let now = unsafe {
+        sys::raw3(nr::PRCTL, 1, 9, 0);
+        sys::raw3(110, 0, 0, 0)
+    };
+    if now != parent {
+        sys::exit_group(0);
+    }
     crate::replay::memory::part_from_parent(e);
     replay(e).threads.clear();
     e.pid = pid;
