@@ -32,6 +32,7 @@ pub enum Extent {
 const AGREE_SAMPLE: usize = 100;
 const CONFINED_SAMPLE: usize = 20;
 const REPLAY_SAMPLE: usize = 100;
+const NULL_SAMPLE: usize = 40;
 const PYSUITE_SAMPLE: usize = 60;
 
 /// Runs everything; false if something failed.
@@ -128,6 +129,13 @@ fn suites(extent: Extent, clew: &str, tallies: &mut Vec<Tally>) {
         seeds: if full { agree::replay::SEEDS } else { agree::replay::SAMPLE_SEEDS },
         ..agree::Request::default()
     };
+    let null = agree::Request {
+        clew: clew(),
+        sample: sample(NULL_SAMPLE),
+        null: true,
+        seeds: agree::null::SEEDS,
+        ..agree::Request::default()
+    };
     let plain = Confinement::default();
     let confined = Confinement { user: true, filter: true, mounts: true };
     let bench = bench::Request {
@@ -140,11 +148,12 @@ fn suites(extent: Extent, clew: &str, tallies: &mut Vec<Tally>) {
     };
     let pysuite =
         pysuite::Request { clew: clew(), only: None, sample: sample(PYSUITE_SAMPLE), mode: "none".to_owned() };
-    let steps: [(&str, &Suite<'_>); 10] = [
+    let steps: [(&str, &Suite<'_>); 11] = [
         ("oracles", &|| Ok(oracles::oracles(full))),
         ("agree", &|| agreement(plain, AGREE_SAMPLE)),
         ("agree confined", &|| agreement(confined, CONFINED_SAMPLE)),
         ("agree replay", &|| agree::agree(&replay)),
+        ("agree null", &|| agree::agree(&null)),
         ("pysuite", &|| pysuite::pysuite(&pysuite)),
         ("determinism", &|| determinism::determinism(clew(), if full { 20 } else { 4 }, None)),
         ("isolation", &|| isolation::isolation(clew(), &["none", "count", "trace"])),

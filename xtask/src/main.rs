@@ -38,6 +38,7 @@ const USAGE: &str = "usage: cargo xtask TASK [OPTIONS]
                   --mode none,tick,count,trace  --only TEXT  --sample N  --seed N  --as-user  --confined
                   --native-only  --jobs N  --keep  --limit SECONDS
                   --replay: `clew record` and `clew replay --verify` instead; threaded cases under --seeds N seeds
+                  --null: `clew record`, then trials that alter nothing must go on as recorded
   pysuite       CPython's own tests natively and under `clew run`    --only MODULE  --sample N  --mode MODE
   determinism   the same seed gives the same run                     --runs N  --only TEXT
   isolation     wild loads and stores behave as natively             --mode LIST

@@ -78,8 +78,8 @@ fn tell_limits(recording: &Recording, messages: &Messages) {
             messages.note(&format!("the log of process {} is damaged from record {record} on: {why}", unit.name));
         }
     }
-    for (parent, pid) in recording.unrecorded() {
-        messages.note(&format!("process {pid}, a child of {parent}, was not recorded: its output is missing"));
+    for pid in recording.unrecorded() {
+        messages.note(&format!("process {pid} could not be recorded: its output is missing"));
     }
     for (unit, why) in recording.unreadable() {
         messages.note(&format!("process {unit} cannot be replayed: {why}"));

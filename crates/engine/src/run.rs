@@ -130,7 +130,7 @@ fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
                 end_turn(e, t);
                 return Via::Engine;
             }
-            let stops = e.replaying() && e.probes.stops_at(g.pc);
+            let stops = e.replay.is_some() && e.probes.stops_at(g.pc);
             let flushes = e.cache.flushes;
             if e.probe_hit(t, g) == Next::Execute && e.cache.find(g.pc).is_some() && !stops {
                 return Via::Probed;
@@ -139,7 +139,10 @@ fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
                 // This execution has been counted.
                 t.probed = Some(g.pc);
             }
-            if stops {
+            if stops && e.trial.is_some() {
+                t.probed = Some(g.pc);
+                trial::schedule::at_site(e, t, g);
+            } else if stops {
                 e.site_reached(t, g.pc);
             }
         }

@@ -241,6 +241,8 @@ pub enum Answer {
         stream: u8,
         bytes: Vec<u8>,
     },
+    /// A trial made the fork that was recorded: this child is taken to have done what it did, and does not run.
+    Child(u32),
     Ended {
         end: TrialEnd,
         ticks: u64,
@@ -553,6 +555,10 @@ impl Answer {
                 }
                 w.u64(*total);
             }
+            Answer::Child(pid) => {
+                w.u8(11);
+                w.u32(*pid);
+            }
         }
         w.0
     }
@@ -595,6 +601,7 @@ impl Answer {
                 list: r.list(|r| Some(Predicate { moment: r.moment()?, instance: r.u64()?, taken: r.u8()? != 0 }))?,
                 total: r.u64()?,
             },
+            11 => Answer::Child(r.u32()?),
             _ => return None,
         })
     }
@@ -701,6 +708,7 @@ mod tests {
             steps: alloc::vec![place.clone()],
         };
         check_answer(Answer::Stopped { why: Why::Changed { since: moment }, place, collected });
+        check_answer(Answer::Child(7));
         check_answer(Answer::Ended { end: TrialEnd::Signaled { signal: 11, moment, addr: 8 }, ticks: 3 });
         check_answer(Answer::Threads(alloc::vec![ThreadInfo {
             number: 1,

@@ -30,7 +30,7 @@ pub use error::{Error, Kind as ErrorKind, Result};
 pub use folder::{Folder, Sealed};
 pub use home::{Entry, Home, Removed, State};
 pub use log::{Log, Records};
-pub use meta::{Meta, Status};
+pub use meta::{Meta, Status, UNRECORDED};
 pub use name::UnitName;
 pub use pack::{PackEntry, PackSummary, pack};
 pub use promises::assert_promises;

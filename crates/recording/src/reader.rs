@@ -7,13 +7,13 @@ use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use model::log::{CallRecord, End, FeatureRecord, FileRecord, Kind as RecordKind, Origin, Raw, Start};
+use model::log::{End, FeatureRecord, FileRecord, Kind as RecordKind, Origin, Raw, Start};
 
 use crate::disk;
 use crate::error::{Doing, Error, Kind, Result};
 use crate::join::{self, Parts};
 use crate::log::Log;
-use crate::meta::Meta;
+use crate::meta::{Meta, UNRECORDED};
 use crate::name::{UnitName, is_plain};
 use crate::unpack::{is_pack, unpack};
 
@@ -33,8 +33,6 @@ pub struct Unit {
     pub inexact: Vec<(u64, String)>,
     pub features: Vec<FeatureRecord>,
     pub files: Vec<FileRecord>,
-    /// Children that it forked: the record, and the process number.
-    pub forks: Vec<(u64, u32)>,
     /// The record that should have come next but was not as it had been written, and what is wrong.
     pub damage: Option<(u64, String)>,
 }
@@ -99,17 +97,9 @@ impl Recording {
         &self.units
     }
 
-    /// Children that were forked but of which nothing was recorded: the parent and the child's process number.
-    pub fn unrecorded(&self) -> impl Iterator<Item = (UnitName, u32)> {
-        let known = |parent: UnitName, at: u64| {
-            self.units.iter().any(|u| match &u.start.origin {
-                Origin::Fork { unit, record } => *record == at && unit.parse() == Ok(parent),
-                _ => false,
-            })
-        };
-        self.units
-            .iter()
-            .flat_map(move |u| u.forks.iter().filter(move |(at, _)| !known(u.name, *at)).map(|(_, pid)| (u.name, *pid)))
+    /// Processes that ran but could not be recorded. (A child that was killed before it did anything is none.)
+    pub fn unrecorded(&self) -> impl Iterator<Item = u32> {
+        self.meta.other.iter().filter(|(key, _)| key == UNRECORDED).filter_map(|(_, pid)| pid.parse().ok())
     }
 
     /// Units of which not even the beginning can be read, and why.
@@ -226,15 +216,7 @@ fn summarize(name: UnitName, parts: &Parts) -> std::result::Result<Unit, String>
     let mut start = None;
     let mut threads = BTreeSet::new();
     let (mut end, mut inexact, mut features, mut files) = (None, Vec::new(), Vec::new(), Vec::new());
-    let (mut forks, mut forking) = (Vec::new(), None);
     let each = |index: u64, raw: &Raw<'_>, _: &[u8]| match raw.kind {
-        RecordKind::Fork => forking = Some(index),
-        RecordKind::Call if forking.is_some() => {
-            threads.insert(thread(raw.payload));
-            if let Some(child) = CallRecord::decode(raw.payload).filter(is_fork) {
-                forks.extend(forking.take().filter(|_| child.result > 0).map(|at| (at, child.result as u32)));
-            }
-        }
         RecordKind::Start if index == 0 => start = Start::decode(raw.payload),
         RecordKind::End => end = End::decode(raw.payload),
         // Both begin with the thread's number.
@@ -254,12 +236,7 @@ fn summarize(name: UnitName, parts: &Parts) -> std::result::Result<Unit, String>
     };
     let join::Walked { records, bytes, damage } = walked;
     let threads = threads.len().max(1) as u32;
-    Ok(Unit { name, start, records, bytes, threads, end, inexact, features, files, forks, damage })
-}
-
-/// Is this the answer to `clone`, `fork` or `vfork`?
-fn is_fork(call: &CallRecord) -> bool {
-    matches!(call.nr, 56..=58)
+    Ok(Unit { name, start, records, bytes, threads, end, inexact, features, files, damage })
 }
 
 /// The number at the beginning of a payload.

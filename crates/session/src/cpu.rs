@@ -63,7 +63,6 @@ mod tests {
             inexact: Vec::new(),
             features: vec![FeatureRecord { feature: feature as u32, pc: 0x1234, bytes }],
             files: Vec::new(),
-            forks: Vec::new(),
             damage: None,
         }
     }

@@ -20,6 +20,8 @@ pub struct TrialOutcome {
     pub ticks: u64,
     /// What was written to the standard streams from the alteration on, in order: stream (1 or 2) and bytes.
     pub output: Vec<(u8, Vec<u8>)>,
+    /// Children that did what was recorded of them: their output is not in this one.
+    pub children: Vec<u32>,
 }
 
 impl TrialOutcome {
@@ -61,19 +63,20 @@ pub fn run_altered(live: &Live, alteration: Alteration, budget: &Budget) -> Resu
     done(live.ask(&Request::Alter(alteration))?)?;
     done(live.ask(&Request::Trial(budget.limits))?)?;
     let begun = Instant::now();
-    let mut output = Vec::new();
+    let (mut output, mut children) = (Vec::new(), Vec::new());
     loop {
         let answer = live.answer(&mut || begun.elapsed() > budget.wall, false);
         match answer {
             Ok(Answer::Output { stream, bytes }) => output.push((stream, bytes)),
-            Ok(Answer::Ended { end, ticks }) => return Ok(TrialOutcome { end, ticks, output }),
+            Ok(Answer::Child(pid)) => children.push(pid),
+            Ok(Answer::Ended { end, ticks }) => return Ok(TrialOutcome { end, ticks, output, children }),
             Ok(other) => return Err(unexpected(&other)),
             Err(_) if begun.elapsed() > budget.wall => {
-                return Ok(TrialOutcome { end: TrialEnd::RanAway, ticks: 0, output });
+                return Ok(TrialOutcome { end: TrialEnd::RanAway, ticks: 0, output, children });
             }
             Err(e) => {
                 // The engine's process is gone: the altered guest has brought it down.
-                return Ok(TrialOutcome { end: TrialEnd::Lost(e.to_string()), ticks: 0, output });
+                return Ok(TrialOutcome { end: TrialEnd::Lost(e.to_string()), ticks: 0, output, children });
             }
         }
     }

@@ -7,6 +7,7 @@
 pub mod cases;
 pub mod compare;
 pub mod inputs;
+pub mod null;
 pub mod replay;
 
 use std::{
@@ -56,6 +57,8 @@ pub struct Request {
     pub native_only: bool,
     /// Record and replay instead of running in the modes.
     pub replay: bool,
+    /// Record and try to go on without any alteration instead.
+    pub null: bool,
     /// Under how many seeds threaded cases are recorded.
     pub seeds: u64,
 }
@@ -74,6 +77,7 @@ impl Default for Request {
             limit: Duration::from_secs(CLEW_LIMIT),
             native_only: false,
             replay: false,
+            null: false,
             seeds: replay::SEEDS,
         }
     }
@@ -95,7 +99,12 @@ impl Request {
         request.limit = args.number("--limit")?.map_or(request.limit, Duration::from_secs);
         request.native_only = args.flag("--native-only");
         request.replay = args.flag("--replay");
-        let seeds = if request.sample.is_some() { replay::SAMPLE_SEEDS } else { replay::SEEDS };
+        request.null = args.flag("--null");
+        let seeds = match request.sample {
+            _ if request.null => null::SEEDS,
+            Some(_) => replay::SAMPLE_SEEDS,
+            None => replay::SEEDS,
+        };
         request.seeds = args.number("--seeds")?.unwrap_or(seeds).max(1);
         request.confinement.user = args.flag("--as-user");
         if args.flag("--confined") {
@@ -105,7 +114,11 @@ impl Request {
     }
 
     fn suite_name(&self) -> String {
-        let what = if self.replay { "agree replay" } else { "agree" };
+        let what = match (self.replay, self.null) {
+            (true, _) => "agree replay",
+            (_, true) => "agree null",
+            _ => "agree",
+        };
         match self.confinement {
             Confinement { mounts: false, filter: false, user: false } => what.to_owned(),
             Confinement { mounts: false, filter: false, user: true } => format!("{what} as an ordinary user"),
@@ -131,7 +144,10 @@ pub fn agree(request: &Request) -> Result<Tally, String> {
 
     let next = AtomicUsize::new(0);
     let results = Mutex::new(&mut tally);
-    let runner = Runner { stage: &stage, confinement, limit: request.limit, keep: request.keep };
+    let null_trials = if request.null { Some(null::program(request.clew.as_deref())?) } else { None };
+    let figures = null::Figures::default();
+    let runner =
+        Runner { stage: &stage, confinement, limit: request.limit, keep: request.keep, null_trials, figures: &figures };
     thread::scope(|scope| {
         for _ in 0..request.jobs.min(chosen.len()) {
             scope.spawn(|| {
@@ -150,6 +166,9 @@ pub fn agree(request: &Request) -> Result<Tally, String> {
             });
         }
     });
+    if request.null {
+        figures.lines().into_iter().for_each(|line| tally.note(line));
+    }
     if !tally.inexact.is_empty() {
         tally.inexact.sort();
         let text = format!("inexact by nature, and their replays say so: {}", tally.inexact.join(", "));
@@ -206,11 +225,17 @@ struct Runner<'a> {
     confinement: Confinement,
     limit: Duration,
     keep: bool,
+    /// The program that makes null trials, if they are wanted.
+    null_trials: Option<PathBuf>,
+    figures: &'a null::Figures,
 }
 
 impl Runner<'_> {
     /// Results of one case, per mode or seed.
     fn case(&self, case: &Case, request: &Request) -> Vec<(String, Result<Pass, String>)> {
+        if request.null {
+            return self.nulls(case, request.seeds);
+        }
         let native = match self.native(case) {
             Ok(native) => native,
             Err(why) => return vec![("native".to_owned(), Err(why))],

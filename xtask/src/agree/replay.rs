@@ -71,7 +71,7 @@ impl Runner<'_> {
         judge(case, &recorded, &Observed { outcome, files }).map_err(|why| format!("replay: {why}"))
     }
 
-    fn folder(&self, case: &Case) -> PathBuf {
+    pub(super) fn folder(&self, case: &Case) -> PathBuf {
         self.stage.folder(&case.name.replace('/', "-"))
     }
 }

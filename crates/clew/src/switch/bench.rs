@@ -50,7 +50,7 @@ impl Bench<'_> {
             TrialEnd::OutOfMemory => End::OutOfMemory,
             TrialEnd::Lost(why) => End::Lost(why),
         };
-        Run { output: self.written.altered(self.unit, moment, outcome.output), end }
+        Run { output: self.written.altered(self.unit, moment, outcome.output, &outcome.children), end }
     }
 
     /// Goes the altered way until the program wants something from outside, and counts how often it is at the witness.

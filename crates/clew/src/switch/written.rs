@@ -1,8 +1,8 @@
 //! What a recorded tree wrote to the standard streams, and what it would have written in a trial.
 //!
 //! An altered run wrote what was recorded before the moment of the change, and then what the trial wrote. Processes that
-//! were there before the moment are taken to write what they wrote; those that the altered one forked later are the
-//! trial's own. Outputs of several processes keep the order of the recording as long as the trial writes as often.
+//! were there before the moment are taken to write what they wrote, and so are those that it forked later just as
+//! recorded; others that it forked later are the trial's own. Outputs of several processes keep the order of the recording as long as the trial writes as often.
 //!
 //! May miss: what other processes would have written had they heard of the change.
 
@@ -78,8 +78,15 @@ impl Written {
         })
     }
 
-    /// What the altered run of `unit` wrote, changed at `moment`, if the trial wrote `trial` from there on.
-    pub fn altered(&self, unit: UnitName, moment: Moment, trial: Vec<(u8, Vec<u8>)>) -> Vec<(u8, Vec<u8>)> {
+    /// What the altered run of `unit` wrote, changed at `moment`, if the trial wrote `trial` from there on and took these
+    /// children as recorded.
+    pub fn altered(
+        &self,
+        unit: UnitName,
+        moment: Moment,
+        trial: Vec<(u8, Vec<u8>)>,
+        children: &[u32],
+    ) -> Vec<(u8, Vec<u8>)> {
         let now = self.time_of(unit, moment);
         let (mut output, mut own, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for c in &self.chunks {
@@ -88,7 +95,7 @@ impl Written {
                 output.push(c.piece());
             } else if mine {
                 own.push(c.time);
-            } else if !self.comes_later(c.unit, unit, moment.tick) {
+            } else if !self.comes_later(c.unit, unit, moment.tick, children) {
                 others.push(c);
             }
         }
@@ -111,12 +118,12 @@ impl Written {
         before.map_or(0, |(_, time)| *time)
     }
 
-    /// Does `other` come from a fork of `unit` at or after this tick?
-    fn comes_later(&self, other: UnitName, unit: UnitName, tick: u64) -> bool {
+    /// Does `other` come from a fork of `unit` at or after this tick, and not from one of these children?
+    fn comes_later(&self, other: UnitName, unit: UnitName, tick: u64, children: &[u32]) -> bool {
         let (mut at, mut generations) = (other, 0);
         while let Some((parent, forked)) = self.forks.get(&at) {
             if *parent == unit {
-                return *forked >= tick;
+                return *forked >= tick && !children.contains(&at.pid);
             }
             (at, generations) = (*parent, generations + 1);
             if generations > self.forks.len() {

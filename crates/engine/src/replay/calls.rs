@@ -240,12 +240,22 @@ fn effects(e: &mut Engine, t: &mut Thread, g: &mut Gate, record: &CallRecord) {
 }
 
 /// A wait under another mask was interrupted: the handler runs under that mask, then the old one comes back.
-fn wait_mask(t: &mut Thread, mask: u64) {
+pub fn wait_mask(t: &mut Thread, mask: u64) {
     t.restore_mask = Some(t.mask);
     t.mask = mask & !(bit(SIGKILL) | bit(SIGSTOP));
 }
 
 fn masked_wait(e: &mut Engine, t: &mut Thread, number: u64, args: &Args) {
+    // Only a signal that is delivered next makes the mask stay.
+    if is_signal_behind(e)
+        && let Some(mask) = mask_of_wait(number, args)
+    {
+        wait_mask(t, mask);
+    }
+}
+
+/// The mask under which a call waits, if it names one.
+pub fn mask_of_wait(number: u64, args: &Args) -> Option<u64> {
     let mut at = args[match number {
         nr::PPOLL => 3,
         nr::PSELECT6 => 5,
@@ -254,11 +264,7 @@ fn masked_wait(e: &mut Engine, t: &mut Thread, number: u64, args: &Args) {
     if number == nr::PSELECT6 && at != 0 {
         at = sys::read_u64(at).unwrap_or(0);
     }
-    let Some(mask) = sys::read_u64(at).filter(|_| at != 0) else { return };
-    // Only a signal that is delivered next makes the mask stay.
-    if is_signal_behind(e) {
-        wait_mask(t, mask);
-    }
+    sys::read_u64(at).filter(|_| at != 0)
 }
 
 fn is_signal_behind(e: &mut Engine) -> bool {
@@ -316,7 +322,7 @@ fn follow(e: &mut Engine, edge: ForkEdge) -> bool {
 }
 
 /// The child's log goes on from here.
-fn become_child(e: &mut Engine, t: &mut Thread) {
+pub fn become_child(e: &mut Engine, t: &mut Thread) {
     if let Some(start) = replay(e).unit_start() {
         e.pid = start.pid;
         t.tid = start.tid;
@@ -328,7 +334,7 @@ fn become_child(e: &mut Engine, t: &mut Thread) {
     super::tell(e);
 }
 
-fn child_effects(t: &mut Thread, g: &mut Gate, record: &CallRecord) {
+pub fn child_effects(t: &mut Thread, g: &mut Gate, record: &CallRecord) {
     let [flags, stack, _, ctid, tls, _] =
         if u64::from(record.nr) == nr::CLONE { record.args } else { [CLONE_VM | CLONE_VFORK, 0, 0, 0, 0, 0] };
     t.clear_tid = if flags & CLONE_CHILD_CLEARTID != 0 { ctid } else { 0 };

@@ -115,6 +115,26 @@ impl Replay {
         &self.source
     }
 
+    /// Takes in what a record tells about a kept file.
+    pub fn learn(&mut self, raw: &Raw<'static>) {
+        match (raw.kind, raw.payload) {
+            (Kind::File, payload) => {
+                if let Some(file) = FileRecord::decode(payload) {
+                    self.files.insert(file.id, file);
+                }
+            }
+            (Kind::Content, [a, b, c, d, _, _, _, _, bytes @ ..]) => {
+                self.contents.insert(u32::from_le_bytes([*a, *b, *c, *d]), bytes);
+            }
+            _ => {}
+        }
+    }
+
+    /// Which of the logs is read now.
+    pub fn log_number(&self) -> usize {
+        self.log
+    }
+
     /// The log that is read now, and where.
     pub fn rest(&self) -> (&'static [u8], usize) {
         (self.source.logs[self.log], self.at)
@@ -269,11 +289,7 @@ pub fn tell(e: &mut Engine) {
         let Ok(raw) = r.next() else { return };
         match raw.kind {
             Kind::Page => check_page(e, raw.payload),
-            Kind::File => {
-                if let Some(file) = FileRecord::decode(raw.payload) {
-                    r.files.insert(file.id, file);
-                }
-            }
+            Kind::File | Kind::Content => r.learn(&raw),
             Kind::Descriptor => {
                 if let Some(d) = log::DescriptorRecord::decode(raw.payload) {
                     r.descriptors.inherit(d);
@@ -281,11 +297,6 @@ pub fn tell(e: &mut Engine) {
             }
             Kind::Rest if raw.flags == 1 => r.descriptors.moved(raw.payload),
             Kind::Rest => {}
-            Kind::Content => {
-                if let [a, b, c, d, _, _, _, _, bytes @ ..] = raw.payload {
-                    r.contents.insert(u32::from_le_bytes([*a, *b, *c, *d]), bytes);
-                }
-            }
             Kind::Inexact | Kind::Feature | Kind::Start => {}
             // The guest was made from these.
             Kind::Process | Kind::Map | Kind::Memory | Kind::Thread => {}

@@ -1,7 +1,9 @@
 //! System calls of a trial.
 
+use super::follow::{self, Found};
+use super::recorded::{fork_as_recorded, futex_as_recorded, own_memory, put_out, recorded, signal_as_recorded};
 use super::world::{self, Backing};
-use super::{follow, lost, threads, trial};
+use super::{lost, schedule, threads, trial};
 use crate::gate::Gate;
 use crate::replay::replay;
 use crate::state::Engine;
@@ -11,7 +13,7 @@ use crate::syscalls::table::{self, Args};
 use crate::syscalls::{Call, Outcome};
 use crate::threads::{Thread, pending};
 use alloc::vec::Vec;
-use model::log::CallRecord;
+use model::log::Answer;
 use model::serve::TrialEnd;
 
 const AT_FDCWD: u64 = -100i64 as u64;
@@ -19,7 +21,7 @@ const AT_FDCWD: u64 = -100i64 as u64;
 const MOST_FORKS: u32 = 24;
 
 /// What came of a call.
-enum Came {
+pub enum Came {
     Value(i64),
     /// Registers and pc are set; perhaps another thread runs.
     Done,
@@ -29,11 +31,20 @@ enum Came {
 
 /// The guest makes a call.
 pub fn call(e: &mut Engine, t: &mut Thread, g: &mut Gate, pc: u64, number: u64, args: &Args) {
+    if !schedule::at_call(e, t, g, pc, number, args) {
+        return super::next_turn(e, t);
+    }
     let came = match own(e, t, g, number, args) {
         Some(came) => came,
         None => match follow::answer(e, t.serial, number, args) {
-            Some(record) => recorded(e, t, &record),
-            None => emulate(e, t, number, args),
+            Found::This(call) if call.answer == Answer::Again => {
+                // It is made again behind the signal that interrupted it.
+                (g.pc, g.gpr[0]) = (pc, number);
+                Came::Done
+            }
+            Found::This(call) => recorded(e, t, g, &call),
+            Found::Later => Came::Wait(None),
+            Found::Nothing => emulate(e, t, number, args),
         },
     };
     match came {
@@ -51,60 +62,7 @@ pub fn call(e: &mut Engine, t: &mut Thread, g: &mut Gate, pc: u64, number: u64, 
             }
         }
     }
-}
-
-/// The recorded answer holds: what it does to the world.
-fn recorded(e: &mut Engine, t: &mut Thread, record: &CallRecord) -> Came {
-    let [a, b, ..] = record.args;
-    let n = record.result;
-    let w = &mut trial(e).world;
-    match record.nr {
-        0 | 19 | 45 if n > 0 => world::taken(e, a, n as u64),
-        1 | 20 if n > 0 => return write_as_recorded(e, t, record),
-        3 if n == 0 => drop(w.close(a)),
-        8 if n >= 0 => drop(seek(e, &record.args)),
-        2 | 257 | 85 | 437 if n >= 0 => open_as_recorded(e, record),
-        32 | 33 | 292 if n >= 0 => {
-            let to = if record.nr == 32 { n as u32 } else { b as u32 };
-            w.duplicate(a, Some(to), 0);
-        }
-        72 if n >= 0 && matches!(b, 0 | 1030) => drop(w.duplicate(a, Some(n as u32), 0)),
-        _ => {}
-    }
-    Came::Value(n)
-}
-
-/// A file that the recorded guest opened too has the recorded number.
-fn open_as_recorded(e: &mut Engine, record: &CallRecord) {
-    let fd = record.result as u64;
-    let backing = match record.file {
-        0 => Backing::Unknown,
-        file => {
-            let flags = match record.nr {
-                2 => record.args[1],
-                257 => record.args[2],
-                _ => 1,
-            };
-            Backing::Kept { file, flags: flags as u32, position: 0 }
-        }
-    };
-    let w = &mut trial(e).world;
-    w.close(fd);
-    let made = w.add(backing);
-    if made as u64 != fd {
-        w.duplicate(made as u64, Some(fd as u32), 0);
-        w.close(made as u64);
-    }
-}
-
-/// What the recorded guest wrote with the same call is what it would be: the bytes are the trial's own.
-fn write_as_recorded(e: &mut Engine, t: &mut Thread, record: &CallRecord) -> Came {
-    match trial(e).world.backing(record.args[0]) {
-        Some(Backing::Out(_) | Backing::Real(_) | Backing::Kept { .. }) => {
-            write(e, t, u64::from(record.nr), &record.args)
-        }
-        _ => Came::Value(record.result),
-    }
+    super::next_turn(e, t);
 }
 
 /// Calls that the engine carries out itself, whatever the log says.
@@ -114,64 +72,69 @@ fn own(e: &mut Engine, t: &mut Thread, g: &mut Gate, number: u64, args: &Args) -
         Outcome::Again | Outcome::Done => Came::Done,
     };
     Some(match number {
-        nr::MMAP if args[3] & sys::MAP_ANONYMOUS == 0 => Came::Value(map_file(e, t, g, args)),
-        nr::MMAP | nr::BRK | nr::MREMAP => {
-            let more = match number {
-                nr::MMAP => args[1],
-                nr::BRK => args[0].saturating_sub(e.memory.brk).min(1 << 40),
-                _ => args[2].saturating_sub(args[1]),
-            };
-            if !super::allows_memory(e, more) {
-                return Some(Came::Value(if number == nr::BRK { e.memory.brk as i64 } else { -err::ENOMEM }));
-            }
-            plain(Call { e, t, g, nr: number, args: *args, row: table::row(number) }.own_memory())
-        }
-        nr::MUNMAP | nr::MPROTECT | nr::MADVISE => {
-            plain(Call { e, t, g, nr: number, args: *args, row: table::row(number) }.own_memory())
+        nr::MMAP | nr::BRK | nr::MREMAP | nr::MUNMAP | nr::MPROTECT | nr::MADVISE => {
+            return own_memory(e, t, g, number, args);
         }
         nr::RT_SIGACTION | nr::RT_SIGPROCMASK | nr::SIGALTSTACK | nr::RT_SIGRETURN | nr::ARCH_PRCTL => {
+            follow::met(e, t.serial, number, args);
             plain(Call { e, t, g, nr: number, args: *args, row: table::row(number) }.own_state())
         }
-        nr::FUTEX => match threads::futex(e, t, g, args) {
-            Some(v) => Came::Value(v),
-            None => Came::Done,
+        nr::FUTEX => return futex_as_recorded(e, t, g, args),
+        nr::CLONE if args[0] & CLONE_THREAD != 0 => match follow::may_call(e, t.serial, number, args) {
+            true => Came::Value(threads::create(e, t, g, args)),
+            false => Came::Wait(None),
         },
-        nr::CLONE if args[0] & CLONE_THREAD != 0 => Came::Value(threads::create(e, t, g, args)),
-        nr::CLONE | nr::FORK | nr::VFORK => Came::Value(fork(e, t, g, number, args)),
+        nr::CLONE | nr::FORK | nr::VFORK => return fork_as_recorded(e, t, g, number, args),
         nr::EXIT if replay(e).threads.list().is_empty() => super::ended(e, TrialEnd::Exited(args[0] as u32 & 0xff)),
+        nr::EXIT if !follow::may_call(e, t.serial, number, args) => Came::Wait(None),
         nr::EXIT => {
+            // Robust mutexes that it holds say that their owner died.
+            if let Some(call) = follow::met(e, t.serial, number, args) {
+                call.apply();
+            }
             threads::exit(e, t, g);
             Came::Done
         }
+        nr::EXIT_GROUP if !follow::may_call(e, t.serial, number, args) => Came::Wait(None),
         nr::EXIT_GROUP => super::ended(e, TrialEnd::Exited(args[0] as u32 & 0xff)),
         nr::SCHED_YIELD => {
+            follow::met(e, t.serial, number, args);
             g.gpr[0] = 0;
-            threads::give_way(e, t, g);
+            if !schedule::is_on(e) {
+                threads::give_way(e, t, g);
+            }
             Came::Done
         }
         nr::SET_TID_ADDRESS => {
+            follow::met(e, t.serial, number, args);
             t.clear_tid = args[0];
             Came::Value(t.tid as i64)
         }
-        nr::SET_ROBUST_LIST => Came::Value(0),
-        nr::KILL | nr::TKILL | nr::TGKILL => Came::Value(signal(e, t, number, args)),
-        nr::EXECVE | nr::EXECVEAT => {
-            let path = read_string(args[if number == nr::EXECVE { 0 } else { 1 }]).unwrap_or_default();
-            let name = alloc::string::String::from_utf8_lossy(&path).into_owned();
-            lost(e, alloc::format!("it wants to execute {name}"))
+        nr::SET_ROBUST_LIST => {
+            follow::met(e, t.serial, number, args);
+            Came::Value(0)
         }
+        // rt_sigqueueinfo, rt_tgsigqueueinfo.
+        nr::KILL | nr::TKILL | nr::TGKILL | 129 | 297 => signal_as_recorded(e, t, number, args),
+        nr::EXECVE | nr::EXECVEAT => match follow::answer(e, t.serial, number, args) {
+            Found::This(call) if call.answer == Answer::Value => Came::Value(call.record.result),
+            _ => {
+                let path = read_string(args[if number == nr::EXECVE { 0 } else { 1 }]).unwrap_or_default();
+                let name = alloc::string::String::from_utf8_lossy(&path).into_owned();
+                lost(e, alloc::format!("it wants to execute {name}"))
+            }
+        },
         _ => return None,
     })
 }
 
+fn is_mine(e: &Engine, t: &Thread, number: u64, target: u64) -> bool {
+    target as u32 == e.pid || target as u32 == t.tid || number == nr::KILL && target == 0
+}
+
 /// Sends a signal to itself; anybody else has gone.
-fn signal(e: &mut Engine, t: &mut Thread, number: u64, args: &Args) -> i64 {
-    let (target, signal) = match number {
-        nr::TGKILL => (args[1], args[2]),
-        _ => (args[0], args[1]),
-    };
-    let mine = target as u32 == e.pid || target as u32 == t.tid || number == nr::KILL && target == 0;
-    if !mine {
+pub fn signal_now(e: &mut Engine, t: &mut Thread, number: u64, target: u64, signal: u64) -> i64 {
+    if !is_mine(e, t, number, target) {
         return -err::ESRCH;
     }
     if signal == 0 || signal > 64 {
@@ -196,11 +159,8 @@ fn signal(e: &mut Engine, t: &mut Thread, number: u64, args: &Args) -> i64 {
 }
 
 /// A mapped file: as it was recorded, private.
-fn map_file(e: &mut Engine, t: &mut Thread, g: &mut Gate, args: &Args) -> i64 {
+pub fn map_file(e: &mut Engine, t: &mut Thread, g: &mut Gate, args: &Args) -> i64 {
     let Some(real) = world::real(e, args[4]) else { return -err::EBADF };
-    if !super::allows_memory(e, args[1]) {
-        return -err::ENOMEM;
-    }
     let mut with = *args;
     with[4] = real as u64;
     with[3] = args[3] & !3 | sys::MAP_PRIVATE;
@@ -212,7 +172,7 @@ fn map_file(e: &mut Engine, t: &mut Thread, g: &mut Gate, args: &Args) -> i64 {
 }
 
 /// A child of the trial's own.
-fn fork(e: &mut Engine, t: &mut Thread, g: &mut Gate, number: u64, args: &Args) -> i64 {
+pub fn fork(e: &mut Engine, t: &mut Thread, g: &mut Gate, number: u64, args: &Args) -> i64 {
     let w = &mut trial(e).world;
     w.forks += 1;
     if w.forks > MOST_FORKS || w.is_child && w.forks > 4 {
@@ -265,9 +225,9 @@ fn emulate(e: &mut Engine, t: &mut Thread, number: u64, args: &Args) -> Came {
     let [a, b, c, ..] = *args;
     let path = |at: u64| read_string(at).unwrap_or_default();
     Came::Value(match number {
-        0 | 17 | 19 => return read(e, t, number, args),
+        0 | 17 | 19 => return read(e, number, args),
         1 | 18 | 20 => return write(e, t, number, args),
-        45 | 47 => return receive(e, t, number, args),
+        45 | 47 => return receive(e, number, args),
         44 | 46 => -32,
         42 => -111,
         41 => -err::EACCES,
@@ -311,6 +271,8 @@ fn emulate(e: &mut Engine, t: &mut Thread, number: u64, args: &Args) -> Came {
         | 221
         | 324
         | 28 => 0,
+        // Only a signal ends it.
+        nr::PAUSE => return Came::Wait(None),
         nr::WAIT4 => return wait_for_child(e, args),
         nr::POLL | nr::PPOLL => return poll(e, number, args),
         nr::NANOSLEEP | nr::CLOCK_NANOSLEEP => return sleep(number, args),
@@ -377,7 +339,7 @@ fn question(e: &mut Engine, t: &mut Thread, number: u64, args: &Args) -> Came {
 }
 
 /// A call of this process's own with the guest's arguments; only those that change nothing come here.
-fn pass(number: u64, args: &Args) -> i64 {
+pub fn pass(number: u64, args: &Args) -> i64 {
     // SAFETY: a question; what it writes goes where the guest says, as the kernel checks.
     unsafe { sys::raw(number, *args) }
 }
@@ -458,7 +420,7 @@ fn remembered(e: &mut Engine, number: u64, args: &Args) -> Came {
     }
 }
 
-fn seek(e: &mut Engine, args: &Args) -> i64 {
+pub fn seek(e: &mut Engine, args: &Args) -> i64 {
     match world::real(e, args[0]) {
         Some(real) => pass(nr::LSEEK, &[real as u64, args[1], args[2], 0, 0, 0]),
         None if trial(e).world.backing(args[0]).is_some() => -29,
@@ -467,15 +429,15 @@ fn seek(e: &mut Engine, args: &Args) -> i64 {
 }
 
 /// Buffers of a call that reads or writes one or several.
-fn buffers(number: u64, args: &Args) -> Vec<(u64, u64)> {
-    if !matches!(number, 19 | 20) {
+pub fn buffers(number: u64, args: &Args) -> Vec<(u64, u64)> {
+    if !matches!(number, 19 | 20 | 296 | 328) {
         return alloc::vec![(args[1], args[2])];
     }
     let count = args[2].min(1024);
     (0..count).filter_map(|n| Some((sys::read_u64(args[1] + n * 16)?, sys::read_u64(args[1] + n * 16 + 8)?))).collect()
 }
 
-fn read(e: &mut Engine, t: &Thread, number: u64, args: &Args) -> Came {
+fn read(e: &mut Engine, number: u64, args: &Args) -> Came {
     if let Some(real) = world::real(e, args[0]) {
         let mut with = *args;
         with[0] = real as u64;
@@ -486,7 +448,7 @@ fn read(e: &mut Engine, t: &Thread, number: u64, args: &Args) -> Came {
     }
     let mut total = 0;
     for (at, len) in buffers(number, args) {
-        let Some(bytes) = world::take(e, args[0], len.min(1 << 24) as usize, t.serial) else {
+        let Some(bytes) = world::take(e, args[0], len.min(1 << 24) as usize) else {
             return Came::Value(-err::EBADF);
         };
         sys::write_guest(at, &bytes);
@@ -498,34 +460,27 @@ fn read(e: &mut Engine, t: &Thread, number: u64, args: &Args) -> Came {
     Came::Value(total)
 }
 
-fn receive(e: &mut Engine, t: &Thread, number: u64, args: &Args) -> Came {
+fn receive(e: &mut Engine, number: u64, args: &Args) -> Came {
     if number != 45 {
         return remembered(e, number, args);
     }
-    read(e, t, 0, args)
+    read(e, 0, args)
 }
 
-fn write(e: &mut Engine, t: &mut Thread, number: u64, args: &Args) -> Came {
+pub fn write(e: &mut Engine, t: &mut Thread, number: u64, args: &Args) -> Came {
     const SIGPIPE: u64 = 13;
     let stream = match trial(e).world.backing(args[0]) {
         Some(Backing::Out(n)) => Some(*n),
         Some(Backing::Stream { .. }) => {
             // Whoever was at the other end has gone.
-            signal(e, t, nr::TKILL, &[t.tid as u64, SIGPIPE, 0, 0, 0, 0]);
+            signal_now(e, t, nr::TKILL, t.tid as u64, SIGPIPE);
             return Came::Value(-32);
         }
         Some(_) => None,
         None => return Came::Value(-err::EBADF),
     };
     if let Some(stream) = stream {
-        let mut total = 0;
-        for (at, len) in buffers(number, args) {
-            let mut bytes = alloc::vec![0; len.min(1 << 24) as usize];
-            let got = sys::read_guest(at, &mut bytes);
-            super::output(e, stream, &bytes[..got]);
-            total += got as i64;
-        }
-        return Came::Value(total);
+        return Came::Value(put_out(e, stream, number, args, u64::MAX));
     }
     let Some(real) = world::real(e, args[0]) else { return Came::Value(-err::EBADF) };
     let mut with = *args;

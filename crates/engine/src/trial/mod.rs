@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! Alter ─▶ Trial ─▶ run … every call comes to [`calls`]:
-//!            memory, signals, threads   as they are, around the kernel ([`threads`])
-//!            the log's next call fits   its recorded answer ([`follow`])
+//!            memory, signals, threads   as they are, around the kernel ([`threads`]); while everything fits, threads
+//!                                       run when they ran ([`schedule`])
+//!            the log's next call fits   its recorded answer ([`follow`], [`recorded`])
 //!            files, streams, time       the world: kept files, recorded and kept input, writes into memory ([`world`])
 //!            anything else              the trial is lost, and says what was asked for
 //! ```
@@ -11,12 +12,14 @@
 //! nothing is sent, nobody is signalled, no program is started. The trial has a budget of ticks and memory, and the
 //! kernel refuses it what it must not do anyway ([`belt`]).
 //!
-//! May miss: what the guest wrote into files before the trial began is not in its world; descriptors that another
-//! recorded process fed have only the bytes that were read from them.
+//! May miss: descriptors that another recorded process fed have only the bytes that were read from them; a child that the
+//! recorded guest forked with the same call is taken to have done what it did, and does not run.
 
 pub mod belt;
 pub mod calls;
 pub mod follow;
+pub mod recorded;
+pub mod schedule;
 pub mod threads;
 pub mod world;
 
@@ -24,7 +27,7 @@ use crate::gate::Gate;
 use crate::replay::serve::send;
 use crate::state::Engine;
 use crate::sys::{self, nr};
-use crate::threads::Thread;
+use crate::threads::{Thread, pending};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -40,6 +43,7 @@ pub struct Trial {
     pub world: world::World,
     pub follow: follow::Follow,
     pub threads: threads::Threads,
+    pub schedule: schedule::Schedule,
     /// Nanoseconds that have passed in waits.
     pub waited: u64,
     /// Bytes that the next read delivers instead of its own.
@@ -85,6 +89,7 @@ pub fn begin(e: &mut Engine, t: &mut Thread, limits: TrialLimits) {
         world: world::World::default(),
         follow: follow::Follow::default(),
         threads: threads::Threads::default(),
+        schedule: schedule::Schedule::default(),
         waited: 0,
         input,
         written: 0,
@@ -93,13 +98,15 @@ pub fn begin(e: &mut Engine, t: &mut Thread, limits: TrialLimits) {
     send(e, &Answer::Done);
     e.trial = Some(Box::new(trial));
     follow::begin(e, t);
+    schedule::begin(e);
     world::begin(e);
     threads::begin(e);
     e.place_no_sites();
     if limits.belt {
         belt::put_on();
     }
-    e.clock.allow(TURN);
+    let ticks = turn(e, t);
+    e.clock.allow(ticks);
 }
 
 /// The trial of `e`, which must be one.
@@ -129,8 +136,51 @@ pub fn turn_over(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
     if e.control.host_is_gone() {
         sys::exit_group(0);
     }
-    e.clock.allow(TURN);
-    threads::give_way(e, t, g);
+    threads::worked(e);
+    if !look_for_signal(e, t) {
+        if !schedule::at_turn_over(e, t, g) {
+            threads::give_way(e, t, g);
+        }
+        look_for_signal(e, t);
+    }
+    let ticks = turn(e, t);
+    e.clock.allow(ticks);
+}
+
+/// A call was made, perhaps another thread runs: what it is to meet is looked for.
+pub fn next_turn(e: &mut Engine, t: &mut Thread) {
+    if !look_for_signal(e, t) {
+        let ticks = turn(e, t);
+        if ticks < TURN {
+            e.clock.allow(ticks);
+        }
+    }
+}
+
+/// Ticks until the running thread is to be looked after.
+fn turn(e: &mut Engine, t: &Thread) -> u64 {
+    let now = e.clock.now();
+    let next = follow::next_signal(e, t.serial).into_iter().chain(schedule::next_stop(e)).min();
+    next.map_or(TURN, |tick| tick.saturating_sub(now).clamp(1, TURN))
+}
+
+/// Raises the recorded signal that is to come to the running thread now, if there is one and the thread takes it.
+pub fn look_for_signal(e: &mut Engine, t: &mut Thread) -> bool {
+    if t.has(pending::SIGNAL) {
+        return false;
+    }
+    let Some(s) = follow::signal(e, t.serial) else {
+        return false;
+    };
+    // It is the one that the guest sent to itself, if it did.
+    t.held = t.held.filter(|held| held[0] as u32 != s.info[0] as u32);
+    (t.info, t.fault, t.synchronous) = (s.info, s.fault, false);
+    if t.mask & crate::signals::bit(s.info[0] as u32) != 0 {
+        t.held = Some(s.info);
+        return false;
+    }
+    t.raise(pending::SIGNAL);
+    true
 }
 
 /// The guest wrote to a standard stream.

@@ -3,7 +3,7 @@
 //! A thread that must wait for something other than a futex is put back before its call and makes it again at its next
 //! turn. When nobody can run, time passes to the next deadline; when there is none, the trial is deadlocked.
 
-use super::{trial, world};
+use super::{follow, schedule, trial, world};
 use crate::gate::Gate;
 use crate::replay::{replay, threads::capture};
 use crate::state::Engine;
@@ -59,6 +59,20 @@ pub fn give_way(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
         park(e, t, g);
         resume(e, t, g, next);
     }
+}
+
+/// The running thread waits in its call, and this one runs.
+pub fn wait_for_turn(e: &mut Engine, t: &mut Thread, g: &mut Gate, next: u32) {
+    let number = t.serial;
+    park(e, t, g);
+    trial(e).threads.waiting.insert(number, (Wait::Again, None));
+    resume(e, t, g, next);
+}
+
+/// The running thread is stopped for this one.
+pub fn stop_for(e: &mut Engine, t: &mut Thread, g: &mut Gate, next: u32) {
+    park(e, t, g);
+    resume(e, t, g, next);
 }
 
 fn park(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
@@ -119,6 +133,10 @@ fn pass_time(e: &mut Engine) {
     let now = super::now_ns(e);
     let th = &mut trial(e).threads;
     th.idle = 0;
+    if interrupt_one(e) || follow::let_loose(e) {
+        return;
+    }
+    let th = &mut trial(e).threads;
     let next = th.waiting.values().filter_map(|(_, d)| *d).min();
     // Pipes of the trial lead to its own processes, which need real time.
     if (world::has_children(e) || trial(e).world.is_child) && trial(e).world.pauses < PAUSES {
@@ -136,6 +154,18 @@ fn pass_time(e: &mut Engine) {
         Some(deadline) => trial(e).waited += deadline.saturating_sub(now).max(1),
         None => super::ended(e, TrialEnd::Deadlocked),
     }
+}
+
+/// A thread that waits in vain for a futex gets the signal now that is still to come to it.
+fn interrupt_one(e: &mut Engine) -> bool {
+    let waiting = &trial(e).threads.waiting;
+    let futex: Vec<u32> = waiting.iter().filter(|(_, w)| matches!(w.0, Wait::Futex { .. })).map(|(n, _)| *n).collect();
+    let Some(number) = futex.into_iter().find(|n| follow::hasten(e, *n)) else { return false };
+    trial(e).threads.waiting.remove(&number);
+    if let Some(c) = replay(e).threads.get(number) {
+        c.thread.saved.gpr[0] = -err::EINTR as u64;
+    }
+    true
 }
 
 /// The call at hand cannot be answered yet: it is made again later. `true` if its deadline has come instead.
@@ -160,6 +190,11 @@ pub fn again(e: &mut Engine, t: &mut Thread, g: &mut Gate, pc: u64, number: u64,
     false
 }
 
+/// A thread has used up its turn: nobody waits in vain.
+pub fn worked(e: &mut Engine) {
+    trial(e).threads.idle = 0;
+}
+
 /// Something was done: whoever waits in vain may try again.
 pub fn progress(e: &mut Engine, t: &Thread) {
     let th = &mut trial(e).threads;
@@ -170,11 +205,12 @@ pub fn progress(e: &mut Engine, t: &Thread) {
 /// `clone` of a thread.
 pub fn create(e: &mut Engine, t: &mut Thread, g: &mut Gate, args: &Args) -> i64 {
     let [flags, stack, ptid, ctid, tls, _] = *args;
-    let tid = {
+    let recorded = follow::met(e, t.serial, sys::nr::CLONE, args).map(|call| call.record.result as u32);
+    let tid = recorded.unwrap_or_else(|| {
         let th = &mut trial(e).threads;
         th.next_tid += 1;
         th.next_tid
-    };
+    });
     if flags & CLONE_PARENT_SETTID != 0 {
         sys::write_u32(ptid, tid);
     }
@@ -208,6 +244,9 @@ pub fn exit(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
         wake(e, t.clear_tid, 1, !0);
     }
     progress(e, t);
+    if let Some(next) = schedule::next_switch(e, t) {
+        return resume(e, t, g, next);
+    }
     let number = t.serial;
     loop {
         if let Some(next) = runnable_after(e, number) {
@@ -225,6 +264,17 @@ fn wake(e: &mut Engine, addr: u64, count: u64, bits: u32) -> i64 {
         waiting.remove(n);
     }
     woken.len() as i64
+}
+
+/// What a `futex` call that was answered does to those who wait here: wake, requeue, wake-op, wake-bitset.
+pub fn wake_as_asked(e: &mut Engine, args: &Args) {
+    let [addr, op, count, ..] = *args;
+    match op & 0x7f {
+        1 | 10 => drop(wake(e, addr, count, !0)),
+        // Those that were to be moved wake up and look for themselves.
+        3 | 4 | 5 | 12 => drop(wake(e, addr, u64::from(u32::MAX), !0)),
+        _ => {}
+    }
 }
 
 /// `futex`: waiting and waking; `None` for what is not known here.
@@ -298,8 +348,35 @@ pub fn futex(e: &mut Engine, t: &mut Thread, g: &mut Gate, args: &Args) -> Optio
             }
             Some(woken)
         }
+        6..=8 | 13 => Some(lock_pi(e, t, g, addr, op & 0x7f)?),
         _ => Some(-err::ENOSYS),
     }
+}
+
+const OWNER: u32 = 0x3fff_ffff;
+
+/// Is the mutex that a priority-inheriting `futex` call wants somebody else's?
+pub fn is_locked(t: &Thread, args: &Args) -> bool {
+    let word = sys::read_u32(args[0]).unwrap_or(0);
+    matches!(args[1] & 0x7f, 6 | 13) && word & OWNER != 0 && word & OWNER != t.tid
+}
+
+/// Mutexes with priority inheritance, without any: whoever finds one free takes it, the others look again.
+fn lock_pi(e: &mut Engine, t: &mut Thread, g: &mut Gate, addr: u64, command: u64) -> Option<i64> {
+    let Some(word) = sys::read_u32(addr) else { return Some(-err::EFAULT) };
+    match (command, word & OWNER) {
+        (7, owner) if owner != t.tid => return Some(-err::EPERM),
+        (7, _) => sys::write_u32(addr, 0),
+        (_, 0) => sys::write_u32(addr, word & !OWNER | t.tid),
+        (8, _) => return Some(-err::EAGAIN),
+        _ => {
+            // The instruction is two bytes long.
+            (g.pc, g.gpr[0]) = (g.pc - 2, sys::nr::FUTEX);
+            wait(e, t, g, Wait::Again, None);
+            return None;
+        }
+    };
+    Some(0)
 }
 
 /// A `timespec` in nanoseconds.

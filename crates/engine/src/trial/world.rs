@@ -17,7 +17,7 @@ const O_CLOEXEC: u64 = 0o2_000_000;
 const O_NONBLOCK: u64 = 0o4000;
 const O_CREAT: u64 = 0o100;
 const O_EXCL: u64 = 0o200;
-const O_TRUNC: u64 = 0o1000;
+pub const O_TRUNC: u64 = 0o1000;
 const O_APPEND: u64 = 0o2000;
 const O_PATH: u64 = 0o10_000_000;
 const AT_FDCWD: u64 = -100i64 as u64;
@@ -34,7 +34,7 @@ pub enum Backing {
     },
     /// A descriptor of this process.
     Real(i64),
-    /// A kept file that has not been used yet.
+    /// A kept file that has not been used yet; 0: one that was empty.
     Kept {
         file: u32,
         flags: u32,
@@ -62,7 +62,9 @@ pub fn begin(e: &mut Engine) {
     let table = &replay(e).descriptors;
     let backing = |o: &crate::replay::descriptors::Object| match (o.stream, o.kind) {
         (Some(n @ 1..), _) => Backing::Out(n),
-        (_, _) if o.file != 0 => Backing::Kept { file: o.file, flags: o.flags, position: o.position },
+        (_, kind) if o.file != 0 || kind == DescriptorKind::File => {
+            Backing::Kept { file: o.file, flags: o.flags, position: o.position }
+        }
         (Some(_), _) => Backing::Stream { bytes: None, at: 0 },
         (None, DescriptorKind::Pipe | DescriptorKind::Socket | DescriptorKind::Terminal) => {
             Backing::Stream { bytes: None, at: 0 }
@@ -137,6 +139,13 @@ impl World {
         fd as i64
     }
 
+    /// The number leads to something else from now on.
+    pub fn put(&mut self, fd: u32, backing: Backing) {
+        self.close(fd as u64);
+        self.entries.push(backing);
+        self.fds.insert(fd, self.entries.len() - 1);
+    }
+
     pub fn close(&mut self, fd: u64) -> i64 {
         let Some(at) = self.fds.remove(&(fd as u32)) else { return -err::EBADF };
         if !self.fds.values().any(|other| *other == at)
@@ -197,11 +206,11 @@ pub fn real(e: &mut Engine, fd: u64) -> Option<i64> {
         Backing::Real(real) => Some(real),
         Backing::Kept { file, flags, position } => {
             let folder = e.hidden.folder;
-            let kept = replay(e).open_file(file, folder);
+            let kept = if file == 0 { in_memory(-1, false) } else { replay(e).open_file(file, folder) };
             if sys::is_err(kept) {
                 return None;
             }
-            let opened = if flags & 3 == 0 { kept } else { in_memory(kept, true) };
+            let opened = if flags & 3 == 0 || file == 0 { kept } else { in_memory(kept, true) };
             // SAFETY: sets the position of our own descriptor (SEEK_SET, 0).
             unsafe { sys::raw3(nr::LSEEK, opened as u64, position, 0) };
             *trial(e).world.backing_mut(fd)? = Backing::Real(opened);
@@ -212,9 +221,9 @@ pub fn real(e: &mut Engine, fd: u64) -> Option<i64> {
 }
 
 /// Takes up to `len` bytes from a stream; `None` if the descriptor is no stream.
-pub fn take(e: &mut Engine, fd: u64, len: usize, thread: u32) -> Option<Vec<u8>> {
+pub fn take(e: &mut Engine, fd: u64, len: usize) -> Option<Vec<u8>> {
     if let Backing::Stream { bytes: None, .. } = trial(e).world.backing(fd)? {
-        let all = follow::input_of(e, fd, thread);
+        let all = follow::input_of(e, fd);
         if let Some(Backing::Stream { bytes, .. }) = trial(e).world.backing_mut(fd) {
             *bytes = Some(all);
         }

@@ -1,0 +1,171 @@
+//! The recorded schedule: as long as the guest is in step with the log, its threads run when they ran.
+//!
+//! A thread that makes its next recorded call goes on; where the log has a switch instead, the thread waited in its call,
+//! and the other one runs. A thread that was stopped for others is stopped at the same tick. With the first call that is
+//! not the recorded one the schedule is over, and threads take turns ([`super::threads`]).
+//!
+//! May miss: a thread that was stopped inside a string instruction is stopped before it.
+
+use super::{follow, threads, trial};
+use crate::gate::Gate;
+use crate::replay::replay;
+use crate::state::Engine;
+use crate::sys;
+use crate::syscalls::table::Args;
+use crate::threads::Thread;
+use model::log::{self, Bytes, CallRecord, Kind, Position};
+
+/// Where the log is read for the schedule.
+#[derive(Default)]
+pub struct Schedule {
+    log: &'static [u8],
+    at: usize,
+    on: bool,
+    /// Where the running thread is to be stopped within the present tick.
+    site: Option<u64>,
+}
+
+/// What the log has next about who runs.
+enum Next {
+    Call(CallRecord),
+    Switch(u32),
+    Preempt(Position),
+}
+
+/// Starts where the replay was left.
+pub fn begin(e: &mut Engine) {
+    let (log, at) = replay(e).rest();
+    trial(e).schedule = Schedule { log, at, on: true, site: None };
+}
+
+/// Is the guest in step?
+pub fn is_on(e: &mut Engine) -> bool {
+    trial(e).schedule.on
+}
+
+impl Schedule {
+    /// Goes on behind `end`. What the call that waits has written by then is written.
+    fn write_before(&mut self, end: usize) {
+        while self.at < end
+            && let Some(raw) = self.log.get(self.at..).and_then(|l| log::record(l).ok())
+        {
+            if raw.kind == Kind::Write
+                && let Some(b) = Bytes::decode(raw.payload)
+            {
+                sys::write_guest(b.addr, b.bytes);
+            }
+            self.at += raw.len;
+        }
+    }
+
+    /// What comes next, and the offset behind it.
+    fn peek(&self) -> Option<(Next, usize)> {
+        let mut rest = self.log.get(self.at..).filter(|_| self.on)?;
+        loop {
+            let raw = log::record(rest).ok()?;
+            rest = &rest[raw.len..];
+            let next = match raw.kind {
+                Kind::Call => CallRecord::decode(raw.payload).map(Next::Call),
+                Kind::Switch => raw.payload.first_chunk().map(|n| Next::Switch(u32::from_le_bytes(*n))),
+                Kind::Preempt => Position::decode(raw.payload).map(Next::Preempt),
+                _ => continue,
+            };
+            return next.map(|n| (n, self.log.len() - rest.len()));
+        }
+    }
+}
+
+/// The running thread makes a call: may it go on with it? Otherwise another one runs now.
+pub fn at_call(e: &mut Engine, t: &mut Thread, g: &mut Gate, pc: u64, number: u64, args: &Args) -> bool {
+    loop {
+        let s = &mut trial(e).schedule;
+        match s.peek() {
+            Some((Next::Call(c), end)) if c.thread == t.serial && follow::fits(&c, number, args) => {
+                s.at = end;
+                return true;
+            }
+            Some((Next::Switch(thread), end)) if thread == t.serial => trial(e).schedule.at = end,
+            Some((Next::Switch(thread), end)) if replay(e).threads.contains(thread) => {
+                trial(e).schedule.write_before(end);
+                (g.pc, g.gpr[0]) = (pc, number);
+                threads::wait_for_turn(e, t, g, thread);
+                return false;
+            }
+            Some((Next::Preempt(p), end)) if p.tick <= e.clock.now() => {
+                trial(e).schedule.at = end;
+                e.clock.step();
+                set_site(e, None);
+            }
+            _ => {
+                trial(e).schedule.on = false;
+                set_site(e, None);
+                return true;
+            }
+        }
+    }
+}
+
+/// A turn is over: is the thread to be stopped for others? `false` if the schedule has nothing to say.
+pub fn at_turn_over(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> bool {
+    if !is_on(e) {
+        return false;
+    }
+    let now = e.clock.now();
+    if let Some((Next::Preempt(p), _)) = trial(e).schedule.peek()
+        && p.tick <= now
+    {
+        let sought = trial(e).schedule.site.is_some();
+        match p.tick == now && p.pc != g.pc && !sought {
+            true => set_site(e, Some(p.pc)),
+            // Whoever has not come by within the tick never will.
+            false => stop(e, t, g),
+        }
+    }
+    true
+}
+
+/// The running thread is where it was stopped for others.
+pub fn at_site(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
+    if trial(e).schedule.site == Some(g.pc) {
+        stop(e, t, g);
+        super::next_turn(e, t);
+    }
+}
+
+/// The running thread is stopped here, as the log says next.
+fn stop(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
+    set_site(e, None);
+    if let Some((Next::Preempt(_), end)) = trial(e).schedule.peek() {
+        trial(e).schedule.at = end;
+        e.clock.step();
+        if let Some(thread) = next_switch(e, t) {
+            threads::stop_for(e, t, g, thread);
+        }
+    }
+}
+
+fn set_site(e: &mut Engine, site: Option<u64>) {
+    if core::mem::replace(&mut trial(e).schedule.site, site) != site {
+        for at in e.probes.set_stops(site.as_slice()) {
+            e.drop_blocks_over(at);
+        }
+    }
+}
+
+/// The other thread that goes on now, if the log says that one does.
+pub fn next_switch(e: &mut Engine, t: &Thread) -> Option<u32> {
+    let Some((Next::Switch(thread), end)) = trial(e).schedule.peek() else { return None };
+    let known = replay(e).threads.contains(thread);
+    if known || thread == t.serial {
+        trial(e).schedule.at = end;
+    }
+    known.then_some(thread)
+}
+
+/// The tick at which the running thread is to be stopped, if that comes next.
+pub fn next_stop(e: &mut Engine) -> Option<u64> {
+    match trial(e).schedule.peek() {
+        Some((Next::Preempt(p), _)) => Some(p.tick),
+        _ => None,
+    }
+}
