@@ -5,6 +5,7 @@
 mod debugger;
 mod oracle;
 mod recordings;
+mod slice;
 mod switch;
 
 use crate::message::{self, Paint};
@@ -17,6 +18,7 @@ pub use debugger::Gdb;
 pub use oracle::Oracle;
 pub use recordings::{Info, Ls, Pack, Rm};
 use std::ffi::{OsStr, OsString};
+pub use slice::Slice;
 pub use switch::{Demo, Switch};
 
 const STYLES: Styles =
@@ -59,6 +61,8 @@ pub enum Verb {
     Pack(Pack),
     /// Find the branch that makes a failing program work when it goes the other way
     Switch(Switch),
+    /// Show what made a value so: the lines that a crash, an output or a variable depended on
+    Slice(Slice),
     /// Show what Clew does on a small program with a bug
     Demo(Demo),
     /// Say what works on this machine

@@ -24,6 +24,7 @@ mod replay;
 mod rm;
 mod run;
 mod show;
+mod slice;
 mod startup;
 mod stats;
 mod switch;
@@ -76,6 +77,7 @@ fn dispatch(startup: &Startup) -> i32 {
         cli::Verb::Rm(options) => rm::run(&options, parsed.color, startup),
         cli::Verb::Pack(options) => pack::run(&options, parsed.color, startup),
         cli::Verb::Switch(options) => switch::run(&options, parsed.color, startup),
+        cli::Verb::Slice(options) => slice::run(&options, parsed.color, startup),
         cli::Verb::Demo(options) => demo::run(&options, parsed.color, startup),
         cli::Verb::Doctor(options) => doctor::run(&options, parsed.color, startup),
     }

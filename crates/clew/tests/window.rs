@@ -43,7 +43,7 @@ fn a_traced_window_has_the_instructions_that_steps_meet() {
             }
         }) as Box<dyn trace::event::Sink + Send>
     });
-    let window = session.window(from, to, make, &mut never).expect("the window can be traced");
+    let window = session.window(from, to, session::Traces::Events(make), &mut never).expect("the window can be traced");
     assert_eq!(window.end.moment, to);
     assert!(window.totals.iter().all(|t| t.damage.is_none()), "{:?}", window.totals);
     let traced = traced.lock().expect("nobody panics with it");

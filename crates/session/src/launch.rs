@@ -56,10 +56,15 @@ pub enum Traces {
     Both,
     /// Decoded event by event by the reference decoder; one sink is made for each ring (process image).
     Events(MakeSink),
+    /// Decoded fast, chunk by chunk; one sink is made for each ring.
+    Chunks(MakeChunkSink),
 }
 
 /// Makes the sink for one ring; given the process that writes it.
 pub type MakeSink = Box<dyn FnMut(u32) -> Box<dyn trace::event::Sink + Send> + Send>;
+
+/// The same for chunks.
+pub type MakeChunkSink = Box<dyn FnMut(u32) -> Box<dyn trace::chunk::ChunkSink + Send> + Send>;
 
 impl<'a> Launch<'a> {
     pub fn new<A: Into<OsString>>(

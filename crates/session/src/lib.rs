@@ -36,7 +36,7 @@ mod window;
 
 pub use engine_program::EngineProgram;
 pub use error::{Error, ErrorKind};
-pub use launch::{Launch, MakeSink, Stdio, Traces};
+pub use launch::{Launch, MakeChunkSink, MakeSink, Stdio, Traces};
 pub use live::Live;
 pub use record::Recorder;
 pub use replay::{Outputs, ReplayOptions, Replayer};

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use trace::checksum::Checksum;
+use trace::chunk::ChunkSink;
 use trace::consume::Consumer;
 use trace::decode::Decoder;
 use trace::event::Sink;
@@ -56,6 +57,7 @@ impl Stream {
             Traces::Totals => Decoding::Fast(Box::default()),
             Traces::Both => Decoding::Both(Box::default()),
             Traces::Events(make) => Decoding::Events(Box::new((Decoder::new(), Checksum::default(), make(pid)))),
+            Traces::Chunks(make) => Decoding::Chunks(Box::new((Consumer::new(), make(pid)))),
         };
         let totals = TraceTotals { pid, ..TraceTotals::default() };
         let (hub, theirs) = (hub.clone(), inbox.clone());
@@ -147,6 +149,7 @@ enum Decoding {
     Fast(Box<Consumer>),
     Both(Box<(Consumer, Decoder, Checksum)>),
     Events(Box<(Decoder, Checksum, Box<dyn Sink + Send>)>),
+    Chunks(Box<(Consumer, Box<dyn ChunkSink + Send>)>),
 }
 
 impl Decoding {
@@ -157,6 +160,13 @@ impl Decoding {
                     consumer.block(def).map_err(|e| e.to_string())?;
                 }
                 consumer.buffer(bytes, |_| {}).map_err(|e| e.to_string())
+            }
+            Decoding::Chunks(parts) => {
+                let (consumer, sink) = &mut **parts;
+                for def in definitions {
+                    consumer.block(def).map_err(|e| e.to_string())?;
+                }
+                consumer.buffer(bytes, |chunk| sink.chunk(chunk)).map_err(|e| e.to_string())
             }
             Decoding::Both(parts) => {
                 let (consumer, decoder, checksum) = &mut **parts;
@@ -190,6 +200,7 @@ impl Decoding {
             Decoding::Fast(consumer) => consumer.checksum(),
             Decoding::Both(parts) => parts.2,
             Decoding::Events(parts) => parts.1,
+            Decoding::Chunks(parts) => parts.0.checksum(),
         }
     }
 }

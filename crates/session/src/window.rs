@@ -4,7 +4,7 @@
 //! not move. Several windows may be traced at the same time, each by its own copy.
 
 use crate::error::Error;
-use crate::launch::{MakeSink, Traces};
+use crate::launch::Traces;
 use crate::run::TraceTotals;
 use crate::timeline::{Session, done, run};
 use model::Mode;
@@ -19,16 +19,16 @@ pub struct Window {
 }
 
 impl Session {
-    /// Traces from one moment to another. `make` makes the sink that hears every event, in order.
+    /// Traces from one moment to another. `traces` says who hears of it.
     pub fn window(
         &mut self,
         from: Moment,
         to: Moment,
-        make: MakeSink,
+        traces: Traces,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Window, Error> {
         let live = self.copy_at(from)?;
-        live.set_traces(Traces::Events(make));
+        live.set_traces(traces);
         done(live.ask(&Request::Mode(Mode::Trace))?)?;
         let (why, end, _) = run(&live, Until { moment: Some(to), ..Until::default() }, interrupted)?;
         if !matches!(why, Why::End(_)) {

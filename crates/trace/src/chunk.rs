@@ -32,6 +32,11 @@ pub struct Chunk<'a> {
     singles: &'a Singles,
 }
 
+/// Takes a trace chunk by chunk.
+pub trait ChunkSink {
+    fn chunk(&mut self, chunk: &Chunk<'_>);
+}
+
 impl Chunk<'_> {
     /// A block by its tag or id.
     pub fn block(&self, tag: u32) -> Option<&Block> {

@@ -16,15 +16,17 @@ pub const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("isa", &[]),
     ("image", &["model"]),
+    ("flow", &["isa"]),
     ("trace", &["model", "isa"]),
     ("engine", &["model", "isa", "trace"]),
     ("clew-engine", &["engine"]),
     ("recording", &["model"]),
     ("session", &["model", "trace", "recording", "image"]),
+    ("slice", &["model", "isa", "trace"]),
     ("gdb", &[]),
     ("diagnose", &["model", "image"]),
     ("testkit", &["model", "isa", "image", "trace", "engine", "session", "recording"]),
-    ("clew", &["model", "image", "session", "trace", "recording", "gdb", "diagnose"]),
+    ("clew", &["model", "image", "session", "trace", "recording", "gdb", "diagnose", "flow", "slice"]),
     ("xtask", &[]),
 ];
 

@@ -18,7 +18,7 @@ use crate::message::{self, Messages, Paint};
 use crate::startup::Startup;
 use crate::status;
 use bench::{Bench, Witness};
-use code::{At, Code};
+use code::Code;
 use diagnose::{End, Failing, Failure, Judgement, Oracle, Plan, Search, Stream};
 use model::log::{Ending, Origin};
 use model::serve::{self, Moment, Predicate, Request, TrialLimits, Until};
@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 use written::Written;
 
 pub use bench::run_check;
+pub use code::{At, Place};
 pub use make::{interruption, is_raised};
 
 /// Executions of branches that are kept, from the last one back.
@@ -47,11 +48,11 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    fn usage(message: impl Into<String>) -> Refusal {
+    pub fn usage(message: impl Into<String>) -> Refusal {
         Refusal { message: message.into(), status: status::USAGE }
     }
 
-    fn internal(message: impl ToString) -> Refusal {
+    pub fn internal(message: impl ToString) -> Refusal {
         Refusal { message: message.to_string(), status: status::INTERNAL }
     }
 }
@@ -110,9 +111,7 @@ pub fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result
     let name = match &options.recording {
         Some(name) => name.clone(),
         None => {
-            let made = make::record(&options.command, options.oracle.timeout, startup, messages);
-            let path = made.map_err(|make::Refused(status)| Refusal { message: String::new(), status })?;
-            path.to_string_lossy().into_owned()
+            record_quietly(&options.command, options.oracle.timeout, startup, messages)?
         }
     };
     let (opened, unit) = home::find(&name, startup).map_err(Refusal::usage)?;
@@ -124,6 +123,18 @@ pub fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result
         Err(Failed::Error(e)) => Err(Refusal::internal(e)),
         Err(Failed::Signal(_)) => Err(Refusal { message: String::new(), status: status::INTERNAL }),
     }
+}
+
+/// Records a command with its output kept away from the terminal; answers the recording's name.
+pub fn record_quietly(
+    command: &[std::ffi::OsString],
+    timeout: Option<Duration>,
+    startup: &Startup,
+    messages: &Messages,
+) -> Result<String, Refusal> {
+    let made = make::record(command, timeout, startup, messages);
+    let path = made.map_err(|make::Refused(status)| Refusal { message: String::new(), status })?;
+    Ok(path.to_string_lossy().into_owned())
 }
 
 pub fn read_oracle(options: &OracleOptions) -> Result<Oracle, Refusal> {
@@ -411,7 +422,7 @@ fn numbers(stream: Stream) -> &'static [u8] {
 }
 
 /// The last image of the process that the recorder started.
-fn main_unit(recording: &Recording) -> Option<UnitName> {
+pub fn main_unit(recording: &Recording) -> Option<UnitName> {
     let first = recording.units().iter().find(|u| u.start.origin == Origin::First)?;
     recording.units().iter().map(|u| u.name).filter(|n| n.pid == first.name.pid).max()
 }

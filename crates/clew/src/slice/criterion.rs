@@ -1,0 +1,362 @@
+//! What a slice starts from: the moment, and what is wanted there.
+
+use super::Refusal;
+use super::outputs::Outputs;
+use crate::cli::Slice as Options;
+use crate::switch::At;
+use crate::switch::Place;
+use iced_x86::{Decoder, DecoderOptions};
+use image::{Inspector, LoadedImages};
+use model::GuestAddr;
+use model::log::Ending;
+use model::serve::Moment;
+use recording::{Recording, UnitName};
+use session::Session;
+use slice::insn::{Maker, Place as Operand};
+use slice::{Criterion, RegId};
+use trace::plan::{BlockPlan, Planner};
+
+/// Steps within one execution of a line before it is taken as endless.
+const MOST_STEPS: usize = 20_000;
+
+/// Where a slice begins.
+pub struct Start {
+    pub moment: Moment,
+    pub criterion: Criterion,
+    /// In words: `the crash at a.c:12`.
+    pub text: String,
+    /// Variables whose dependences are not followed: memory and registers.
+    pub pruned: (Vec<(u64, u64)>, Vec<RegId>),
+}
+
+/// Everything that is needed to find it.
+pub struct Finder<'a> {
+    pub options: &'a Options,
+    pub recording: &'a Recording,
+    pub unit: UnitName,
+    pub session: &'a mut Session,
+    pub images: &'a image::Images,
+    pub interrupted: &'a mut dyn FnMut() -> bool,
+}
+
+impl Finder<'_> {
+    pub fn find(&mut self, outputs: &dyn Fn() -> Result<Outputs, String>) -> Result<Start, Refusal> {
+        let o = self.options;
+        let mut start = if let Some(text) = &o.output {
+            self.output(text, outputs)?
+        } else if o.crash {
+            self.crash()?
+        } else if o.exit {
+            self.exit()?
+        } else if let Some(place) = &o.at {
+            self.place(place)?
+        } else {
+            self.end()?
+        };
+        start.pruned = self.pruned()?;
+        Ok(start)
+    }
+
+    fn to_end(&mut self) -> Result<(), Refusal> {
+        self.session.seek_end(self.interrupted).map(drop).map_err(Refusal::internal)
+    }
+
+    /// The instruction that died.
+    fn crash(&mut self) -> Result<Start, Refusal> {
+        let end = self.recording.unit(&self.unit).ok().and_then(|u| u.end);
+        let signal = match end {
+            Some(e) if e.ending == Ending::Signaled => e.status,
+            _ => return Err(Refusal::usage(format!("process {} did not crash: try --output, --exit or --at", self.unit))),
+        };
+        self.to_end()?;
+        let moment = self.session.moment();
+        let place = self.locate(moment.pc);
+        let mut criterion = Criterion { control: true, ..Criterion::default() };
+        let name = session::signal_name(signal as i32);
+        let mut bytes = [0; 15];
+        let n = self.session.read(GuestAddr(moment.pc), &mut bytes).unwrap_or(0);
+        // An abort is a decision of the program: what counts is how it came there.
+        if signal != 6 {
+            self.uses_of(moment.pc, &bytes[..n], &mut criterion)?;
+        }
+        Ok(Start { moment, criterion, text: format!("the crash ({name}) at {place}"), pruned: Default::default() })
+    }
+
+    /// What the instruction at `pc` would use.
+    fn uses_of(&mut self, pc: u64, bytes: &[u8], criterion: &mut Criterion) -> Result<(), Refusal> {
+        let insn = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
+        if insn.is_invalid() {
+            // There is no code: who came here did so by a wrong address.
+            criterion.control = true;
+            return Ok(());
+        }
+        let mut plan = BlockPlan::new();
+        Planner::new().plan(&[insn], &mut plan);
+        let made = Maker::default().insn(&insn, plan.accesses_of(0));
+        let uses = made.parts.iter().flat_map(|p| &p.uses).chain(&made.decides);
+        for u in uses {
+            if let Operand::Reg(reg) = u.place {
+                criterion.registers.push((reg, u.mask));
+            }
+        }
+        Ok(())
+    }
+
+    /// The exit status.
+    fn exit(&mut self) -> Result<Start, Refusal> {
+        self.to_end()?;
+        let criterion =
+            Criterion { control: true, registers: vec![(RegId::RDI, 0xf)], ..Criterion::default() };
+        let status = self.recording.unit(&self.unit).ok().and_then(|u| u.end).map_or(0, |e| e.status);
+        let text = format!("the exit status {status}");
+        Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() })
+    }
+
+    /// The end of the run, and what is named there.
+    fn end(&mut self) -> Result<Start, Refusal> {
+        self.to_end()?;
+        let mut criterion = Criterion::default();
+        let text = self.named(&mut criterion)?;
+        if criterion == Criterion::default() {
+            return Err(Refusal::usage(
+                "say what the slice starts from: --crash, --output N, --exit, --at PLACE, --var, --addr or --reg",
+            ));
+        }
+        let text = format!("{text} at the end");
+        Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() })
+    }
+
+    /// A byte that was written.
+    fn output(&mut self, text: &str, outputs: &dyn Fn() -> Result<Outputs, String>) -> Result<Start, Refusal> {
+        let wrong = || Refusal::usage(format!("`{text}` is no output: write N, stdout:N, stderr:N or end"));
+        let (stream, n) = match text.split_once(':') {
+            Some(("stdout", n)) => (1, n),
+            Some(("stderr", n)) => (2, n),
+            Some(_) => return Err(wrong()),
+            None => (1, text),
+        };
+        if n == "end" {
+            self.to_end()?;
+            let criterion = Criterion { control: true, ..Criterion::default() };
+            let text = "the end of the output".to_owned();
+            return Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() });
+        }
+        let offset: u64 = n.parse().map_err(|_| wrong())?;
+        let outputs = outputs().map_err(Refusal::internal)?;
+        let found = outputs.byte(self.recording, self.unit, stream, offset).map_err(Refusal::usage)?;
+        self.session.seek(found.moment, self.interrupted).map_err(Refusal::internal)?;
+        let name = if stream == 1 { "standard output" } else { "standard error" };
+        let text = format!("byte {offset} of {name} ({})", shown(found.byte));
+        let mut criterion = Criterion::default();
+        match found.address(|at, to| self.session.read(GuestAddr(at), to).unwrap_or(0) == to.len()) {
+            Some(at) => criterion.memory.push((at, 1)),
+            // The kernel moved it: only that it was written can be asked for.
+            None => criterion.control = true,
+        }
+        Ok(Start { moment: found.moment, criterion, text, pruned: Default::default() })
+    }
+
+    /// A place in the program.
+    fn place(&mut self, text: &str) -> Result<Start, Refusal> {
+        let at: At = text.parse().map_err(Refusal::usage)?;
+        self.to_end()?;
+        let loaded = self.session.loaded(self.recording, self.images).map_err(Refusal::internal)?;
+        let ranges = ranges_of(&loaded, &at.place).map_err(Refusal::usage)?;
+        let starts: Vec<u64> = ranges.starts.clone();
+        let n = match at.instance {
+            Some(n) => n,
+            None => {
+                let (_, all) = self.session.count(&starts, self.interrupted).map_err(Refusal::internal)?;
+                if all == 0 {
+                    return Err(Refusal::usage(format!("{text} was not executed")));
+                }
+                all
+            }
+        };
+        let sought = self.session.seek_instance(&starts, n, self.interrupted);
+        sought.map_err(|e| Refusal::usage(format!("{text}: {e}")))?;
+        let mut criterion = Criterion::default();
+        let what = self.named(&mut criterion)?;
+        let text = format!("{text}, execution {n}");
+        if criterion != Criterion::default() {
+            let text = format!("{what} at {text}");
+            return Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() });
+        }
+        let first = self.session.moment().pc;
+        self.pass_line(&ranges)?;
+        criterion.instructions = vec![first];
+        criterion.instructions.extend(ranges.instructions(self.session));
+        Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() })
+    }
+
+    /// Goes to where the line is left, calls from it included.
+    fn pass_line(&mut self, ranges: &LineRanges) -> Result<(), Refusal> {
+        let thread = self.session.place().thread;
+        for _ in 0..MOST_STEPS {
+            let pc = self.session.moment().pc;
+            let mut bytes = [0; 15];
+            let n = self.session.read(GuestAddr(pc), &mut bytes).unwrap_or(0);
+            let insn = Decoder::with_ip(64, &bytes[..n], pc, DecoderOptions::NONE).decode();
+            self.session.step(thread, self.interrupted).map_err(Refusal::internal)?;
+            if self.session.ended().is_some() {
+                break;
+            }
+            let is_call = matches!(
+                insn.flow_control(),
+                iced_x86::FlowControl::Call | iced_x86::FlowControl::IndirectCall
+            );
+            if is_call && insn.mnemonic() != iced_x86::Mnemonic::Syscall {
+                self.session.set_breakpoints(&[insn.next_ip()]);
+                let stopped = self.session.forward(None, self.interrupted).map_err(Refusal::internal);
+                self.session.set_breakpoints(&[]);
+                stopped?;
+                if self.session.ended().is_some() {
+                    break;
+                }
+            }
+            if !ranges.contains(self.session.moment().pc) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What `--var`, `--addr` and `--reg` name at the present moment.
+    fn named(&mut self, criterion: &mut Criterion) -> Result<String, Refusal> {
+        let o = self.options;
+        let mut names = Vec::new();
+        if let Some(expression) = &o.var {
+            let (memory, registers) = self.variable(expression)?;
+            criterion.memory.extend(memory);
+            criterion.registers.extend(registers.into_iter().map(|r| (r, r.all())));
+            names.push(expression.clone());
+        }
+        if let Some(text) = &o.addr {
+            let (at, len) = text.split_once(':').unwrap_or((text, "8"));
+            let at = at.strip_prefix("0x").and_then(|h| u64::from_str_radix(h, 16).ok());
+            let len: Option<u64> = len.parse().ok().filter(|n| (1..=1 << 20).contains(n));
+            let (Some(at), Some(len)) = (at, len) else {
+                return Err(Refusal::usage(format!("`{text}` is no address: write 0xADDRESS or 0xADDRESS:LENGTH")));
+            };
+            criterion.memory.push((at, len));
+            names.push(text.clone());
+        }
+        if let Some(name) = &o.reg {
+            let reg = RegId::named(name.trim_start_matches(['$', '%']));
+            let reg = reg.ok_or_else(|| Refusal::usage(format!("there is no register `{name}`")))?;
+            criterion.registers.push((reg, reg.all()));
+            names.push(name.clone());
+        }
+        Ok(names.join(", "))
+    }
+
+    /// Where an expression lies at the present moment.
+    fn variable(&mut self, expression: &str) -> Result<Lies, Refusal> {
+        let thread = self.session.place().thread;
+        let scene = self.session.scene(self.recording, self.images, thread).map_err(Refusal::internal)?;
+        let trace = image::backtrace(&scene, 64);
+        let inspector = Inspector::in_backtrace(&scene, &trace.frames, 0, 0)
+            .ok_or_else(|| Refusal::usage("there is no frame whose variables could be looked at"))?;
+        let answer = inspector.evaluate(expression);
+        let answer = answer.map_err(|e| Refusal::usage(format!("`{expression}` cannot be found: {e}")))?;
+        match (answer.address, answer.size) {
+            (Some(at), Some(size)) if size > 0 => Ok((vec![(at.0, size)], Vec::new())),
+            _ => Err(Refusal::usage(format!(
+                "`{expression}` has no place in memory here ({}): name a register with --reg, or another moment",
+                answer.text
+            ))),
+        }
+    }
+
+    /// What `--prune` names.
+    fn pruned(&mut self) -> Result<Lies, Refusal> {
+        let (mut memory, mut registers) = (Vec::new(), Vec::new());
+        for name in &self.options.prune {
+            match RegId::named(name) {
+                Some(reg) => registers.push(reg),
+                None => memory.extend(self.variable(name)?.0),
+            }
+        }
+        Ok((memory, registers))
+    }
+
+    fn locate(&self, pc: u64) -> String {
+        let loaded = self.session.loaded(self.recording, self.images).unwrap_or_default();
+        let found = loaded.at(GuestAddr(pc)).map(|(_, image, at)| image.image.locate(at));
+        match found.as_ref().and_then(|l| Some((l.short_file()?, l.line?))) {
+            Some((file, line)) => format!("{}:{line}", file.display()),
+            None => match found.and_then(|l| l.function) {
+                Some(function) => function,
+                None => format!("{pc:#x}"),
+            },
+        }
+    }
+}
+
+/// Memory and registers.
+type Lies = (Vec<(u64, u64)>, Vec<RegId>);
+
+fn shown(byte: u8) -> String {
+    match byte {
+        b'\n' => "a newline".into(),
+        b if b.is_ascii_graphic() => format!("`{}`", char::from(b)),
+        b => format!("{b:#04x}"),
+    }
+}
+
+/// The code of a line, or one instruction.
+pub struct LineRanges {
+    /// Where executions begin.
+    pub starts: Vec<u64>,
+    ranges: Vec<(u64, u64)>,
+}
+
+impl LineRanges {
+    pub fn contains(&self, pc: u64) -> bool {
+        self.ranges.iter().any(|(a, b)| (*a..*b).contains(&pc))
+    }
+
+    /// All instructions in it.
+    fn instructions(&self, session: &Session) -> Vec<u64> {
+        let mut all = Vec::new();
+        for (start, end) in &self.ranges {
+            let mut bytes = vec![0; (end - start).min(1 << 16) as usize];
+            let n = session.read(GuestAddr(*start), &mut bytes).unwrap_or(0);
+            let decoder = Decoder::with_ip(64, &bytes[..n], *start, DecoderOptions::NONE);
+            all.extend(decoder.into_iter().map(|i| i.ip()));
+        }
+        all
+    }
+}
+
+/// The code of a place in any image of the process, the program first.
+pub fn ranges_of(loaded: &LoadedImages, place: &Place) -> Result<LineRanges, String> {
+    match place {
+        Place::Offset(at) => {
+            let program = loaded.get(0).ok_or("the program is not mapped")?;
+            let start = program.bias.to_guest(image::ImageOffset(*at)).0;
+            Ok(LineRanges { starts: vec![start], ranges: vec![(start, start + 1)] })
+        }
+        Place::Line(file, line) => {
+            let mut next = None;
+            for image in loaded.iter() {
+                let spans = image.image.find_line(file, *line);
+                let exact: Vec<_> = spans.iter().filter(|s| s.line == *line).collect();
+                next = next.or(spans.first().map(|s| s.line));
+                if exact.is_empty() {
+                    continue;
+                }
+                let guest = |s: &image::LineSpan| (image.bias.to_guest(s.start).0, image.bias.to_guest(s.end).0);
+                let ranges: Vec<(u64, u64)> = exact.iter().map(|s| guest(s)).collect();
+                let statements = exact.iter().filter(|s| s.statement).map(|s| guest(s).0);
+                let first = statements.min().or_else(|| ranges.iter().map(|r| r.0).min());
+                return Ok(LineRanges { starts: first.into_iter().collect(), ranges });
+            }
+            let file = file.display();
+            Err(match next {
+                Some(next) => format!("{file}:{line} has no code; the next line that has is {file}:{next}"),
+                None => format!("no image of the process has code from {file}:{line}"),
+            })
+        }
+    }
+}

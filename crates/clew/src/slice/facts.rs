@@ -1,0 +1,120 @@
+//! What is known about the code of a process: the control flow of its images, as they lie in memory.
+//!
+//! Code is read from the process, so addresses are the guest's throughout and patched code is seen as it ran. Functions
+//! come from the symbols of the images.
+
+use flow::{CodeRange, Flow, FunctionHint, Function};
+use image::{LoadedImages, SymbolKind};
+use model::GuestAddr;
+use model::serve::MapInfo;
+use session::Session;
+use slice::{Border, Facts, Merge, RegId};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+const READABLE: u8 = 1;
+const WRITABLE: u8 = 2;
+const EXECUTABLE: u8 = 4;
+/// A mapping with constants that is longer is not read: jump tables lie in small ones.
+const MOST_DATA: u64 = 64 << 20;
+
+/// One image, or a stretch of code without a file.
+struct Part {
+    ranges: Vec<(u64, u64)>,
+    flow: Flow,
+}
+
+/// The code of a process.
+pub struct Program {
+    parts: Vec<Part>,
+    borders: HashMap<u64, Border>,
+    /// Functions whose borders are known, by entry.
+    met: HashMap<u64, ()>,
+    refine: bool,
+}
+
+impl Program {
+    /// The code that is mapped at the session's moment. Without `refine`, branches merge where their function ends.
+    pub fn new(session: &Session, loaded: &LoadedImages, refine: bool) -> Result<Program, session::Error> {
+        let maps = session.maps()?;
+        let mut files: HashMap<&str, Vec<&MapInfo>> = HashMap::new();
+        for m in maps.iter().filter(|m| !m.key.is_empty()) {
+            files.entry(&m.key).or_default().push(m);
+        }
+        let mut parts = Vec::new();
+        for of_file in files.values() {
+            let code: Vec<_> = of_file.iter().filter(|m| m.prot & EXECUTABLE != 0).copied().collect();
+            let Some(first) = code.first() else { continue };
+            let constant = |m: &&&MapInfo| m.prot & (READABLE | WRITABLE | EXECUTABLE) == READABLE;
+            let data = of_file.iter().filter(constant).filter(|m| m.end - m.start < MOST_DATA).copied();
+            let hints = loaded.at(GuestAddr(first.start)).map(|(_, image, _)| hints(image)).unwrap_or_default();
+            let flow = Flow::new(code.iter().map(|m| bytes(session, m)).collect(), hints)
+                .with_data(data.map(|m| bytes(session, m)).collect());
+            parts.push(Part { ranges: code.iter().map(|m| (m.start, m.end)).collect(), flow });
+        }
+        Ok(Program { parts, borders: HashMap::new(), met: HashMap::new(), refine })
+    }
+
+    fn function(&mut self, pc: u64) -> Option<Arc<Function>> {
+        let part = self.parts.iter_mut().find(|p| p.ranges.iter().any(|(a, b)| (*a..*b).contains(&pc)))?;
+        part.flow.function(pc)
+    }
+}
+
+fn bytes(session: &Session, m: &MapInfo) -> CodeRange {
+    let mut bytes = vec![0; (m.end - m.start) as usize];
+    let n = session.read(GuestAddr(m.start), &mut bytes).unwrap_or(0);
+    bytes.truncate(n);
+    CodeRange { start: m.start, bytes: bytes.into() }
+}
+
+fn hints(loaded: &image::LoadedImage) -> Vec<FunctionHint> {
+    let functions = loaded.image.symbols().iter().filter(|s| s.kind == SymbolKind::Function);
+    let hint = |s: image::Symbol<'_>| {
+        let start = loaded.bias.to_guest(s.start).0;
+        FunctionHint { start, end: start + s.size, name: Some(s.name.to_string()) }
+    };
+    functions.map(hint).collect()
+}
+
+impl Facts for Program {
+    fn merge(&mut self, branch: u64) -> Merge {
+        if !self.refine {
+            return Merge::Exit;
+        }
+        match self.function(branch).map(|f| f.merge(branch)) {
+            Some(flow::Merge::At(pc)) => Merge::At(pc),
+            _ => Merge::Exit,
+        }
+    }
+
+    fn merge_points(&mut self, start: u64, end: u64) -> Vec<u64> {
+        let Some(f) = self.function(start).filter(|_| self.refine) else { return Vec::new() };
+        let points = f.merge_points();
+        let from = points.partition_point(|p| *p <= start);
+        points[from..].iter().copied().take_while(|p| *p < end).collect()
+    }
+
+    fn border(&mut self, pc: u64) -> Option<Border> {
+        let f = self.function(pc)?;
+        if self.met.insert(f.entry(), ()).is_none() {
+            let reg = |r: u8| RegId::gpr(r);
+            self.borders.extend(f.saves().iter().map(|s| (s.pc, Border::Save(reg(s.register)))));
+            self.borders.extend(f.restores().iter().map(|s| (s.pc, Border::Restore(reg(s.register)))));
+        }
+        self.borders.get(&pc).copied()
+    }
+
+    fn observe(&mut self, from: u64, to: u64) {
+        if let Some(part) = self.parts.iter_mut().find(|p| p.ranges.iter().any(|(a, b)| (*a..*b).contains(&from))) {
+            part.flow.observe(from, to);
+        }
+    }
+
+    fn same_function(&mut self, a: u64, b: u64) -> bool {
+        match (self.function(a), self.function(b)) {
+            (Some(a), Some(b)) => a.entry() == b.entry(),
+            _ => false,
+        }
+    }
+}

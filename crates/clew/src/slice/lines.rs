@@ -1,0 +1,212 @@
+//! From executed instructions to source lines: where code comes from, whose it is, and what stands there.
+//!
+//! The program's own code is that of the program and of libraries with debug information outside the system's folders.
+//! Other code is shown as the call from own code that led to it.
+
+use image::LoadedImages;
+use model::GuestAddr;
+use slice::{Sites, Slice, Window};
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+/// Libraries here are nobody's own.
+const SYSTEM: [&str; 4] = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"];
+
+/// Where an instruction comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    pub file: Option<PathBuf>,
+    pub full: Option<PathBuf>,
+    pub line: Option<u32>,
+    pub function: Option<String>,
+    /// `image+0x1234`.
+    pub address: String,
+    pub own: bool,
+}
+
+impl Origin {
+    /// `file.c:12` or `image+0x1234`.
+    pub fn short(&self) -> String {
+        match (&self.file, self.line) {
+            (Some(file), Some(line)) => format!("{}:{line}", file.display()),
+            _ => self.address.clone(),
+        }
+    }
+
+    fn key(&self) -> Key {
+        match (&self.full, self.line) {
+            (Some(file), Some(line)) => Key::Line(file.clone(), line),
+            _ => Key::Address(self.address.clone()),
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+enum Key {
+    Line(PathBuf, u32),
+    Address(String),
+}
+
+/// Answers where code comes from; remembers what it was asked.
+pub struct Origins<'a> {
+    loaded: &'a LoadedImages,
+    own: Vec<bool>,
+    known: HashMap<u64, Origin>,
+}
+
+impl<'a> Origins<'a> {
+    /// `paths` are the names that the images had when they were recorded.
+    pub fn new(loaded: &'a LoadedImages, paths: &dyn Fn(usize) -> Option<PathBuf>) -> Origins<'a> {
+        let is_own = |n: usize, image: &image::LoadedImage| {
+            let path = paths(n).unwrap_or_else(|| image.image.path().to_owned());
+            let of_system = SYSTEM.iter().any(|s| path.starts_with(s));
+            n == 0 || !of_system && image.image.has_debug_info()
+        };
+        let own = loaded.iter().enumerate().map(|(n, image)| is_own(n, image)).collect();
+        Origins { loaded, own, known: HashMap::new() }
+    }
+
+    pub fn is_own(&self, pc: u64) -> bool {
+        self.loaded.at(GuestAddr(pc)).is_some_and(|(n, _, _)| self.own[n])
+    }
+
+    pub fn of(&mut self, pc: u64) -> &Origin {
+        let (loaded, own) = (self.loaded, &self.own);
+        self.known.entry(pc).or_insert_with(|| {
+            let Some((n, image, at)) = loaded.at(GuestAddr(pc)) else {
+                return Origin { address: format!("{pc:#x}"), ..Origin::default() };
+            };
+            let name = image.image.path().file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+            let found = image.image.locate(at);
+            let file = found.short_file().map(Path::to_owned);
+            let address = match &found.function {
+                Some(f) if found.line.is_none() => format!("{f}+{:#x}", found.offset_in_function),
+                _ => format!("{name}+{:#x}", at.0),
+            };
+            Origin { file, full: found.file, line: found.line, function: found.function, address, own: own[n] }
+        })
+    }
+}
+
+/// One line of a slice.
+#[derive(Clone, Debug)]
+pub struct Line {
+    pub origin: Origin,
+    /// How often it is in the slice, and how often it was executed.
+    pub instances: u64,
+    pub executed: u64,
+    pub distance: u32,
+    /// The node nearest to the criterion.
+    pub node: u32,
+}
+
+/// The lines of a slice, the nearest to the criterion first, and how many own lines ran in all.
+pub struct Lines {
+    pub list: Vec<Line>,
+    pub executed: usize,
+}
+
+struct Gathered {
+    origin: Origin,
+    distance: u32,
+    node: u32,
+    /// For each instruction how often, and the last segment that was counted.
+    counts: BTreeMap<u64, (u64, u32)>,
+}
+
+/// Where a node is shown: its own place, or the call that led there.
+pub struct Squash<'a> {
+    pub sites: Sites<'a>,
+    pub libs: bool,
+    /// What segments of library code were called from.
+    known: HashMap<u32, Option<(u32, u64)>>,
+}
+
+impl<'a> Squash<'a> {
+    pub fn new(window: &'a Window, libs: bool) -> Squash<'a> {
+        Squash { sites: Sites::new(window), libs, known: HashMap::new() }
+    }
+
+    /// Segment and address under which a node is shown.
+    pub fn shown(&mut self, node: &slice::Node, origins: &Origins<'_>) -> Option<(u32, u64)> {
+        if self.libs || origins.is_own(node.pc) {
+            return Some((node.segment, node.pc));
+        }
+        let sites = &self.sites;
+        *self.known.entry(node.segment).or_insert_with(|| sites.outward(node.segment, |pc| origins.is_own(pc)))
+    }
+}
+
+/// Gathers the lines of a slice.
+pub fn gather(window: &Window, slice: &Slice, origins: &mut Origins<'_>, squash: &mut Squash<'_>) -> Lines {
+    let mut lines: HashMap<Key, Gathered> = HashMap::new();
+    for (n, node) in slice.nodes.iter().enumerate().skip(1) {
+        let Some((segment, pc)) = squash.shown(node, origins) else { continue };
+        let origin = origins.of(pc);
+        let line = lines.entry(origin.key()).or_insert_with(|| Gathered {
+            origin: origin.clone(),
+            distance: u32::MAX,
+            node: 0,
+            counts: BTreeMap::new(),
+        });
+        if node.distance < line.distance {
+            (line.distance, line.node) = (node.distance, n as u32);
+        }
+        let count = line.counts.entry(pc).or_insert((0, u32::MAX));
+        if count.1 != segment {
+            *count = (count.0 + 1, segment);
+        }
+    }
+    let executed = executed(window, origins);
+    let mut list: Vec<Line> = lines
+        .into_iter()
+        .map(|(key, g)| Line {
+            instances: g.counts.values().map(|c| c.0).max().unwrap_or(0),
+            executed: executed.get(&key).copied().unwrap_or(0),
+            origin: g.origin,
+            distance: g.distance,
+            node: g.node,
+        })
+        .collect();
+    list.sort_by(|a, b| (a.distance, a.origin.key()).cmp(&(b.distance, b.origin.key())));
+    Lines { list, executed: executed.len() }
+}
+
+/// How often each own line ran.
+fn executed(window: &Window, origins: &mut Origins<'_>) -> HashMap<Key, u64> {
+    let mut per_pc: HashMap<u64, u64> = HashMap::new();
+    for (code, count) in window.codes().iter().zip(window.counts()) {
+        for insn in code.insns.iter().filter(|_| count > 0) {
+            if origins.is_own(insn.pc) {
+                *per_pc.entry(insn.pc).or_default() += count;
+            }
+        }
+    }
+    let mut lines = HashMap::new();
+    for (pc, count) in per_pc {
+        let origin = origins.of(pc);
+        if origin.line.is_some_and(|l| l > 0) {
+            let slot: &mut u64 = lines.entry(origin.key()).or_default();
+            *slot = (*slot).max(count);
+        }
+    }
+    lines
+}
+
+/// Lines of source files.
+#[derive(Default)]
+pub struct Sources {
+    files: HashMap<PathBuf, Vec<String>>,
+}
+
+impl Sources {
+    pub fn line(&mut self, file: &Path, line: u32) -> Option<String> {
+        let read = || {
+            let text = std::fs::read(file).unwrap_or_default();
+            String::from_utf8_lossy(&text).lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let lines = self.files.entry(file.to_owned()).or_insert_with(read);
+        let text = lines.get(line.checked_sub(1)? as usize)?.trim().to_owned();
+        (!text.is_empty()).then_some(text)
+    }
+}

@@ -1,0 +1,240 @@
+//! `clew slice`: what made a value so?
+//!
+//! ```text
+//! recording ─ [criterion] ─▶ moment and what is wanted ─ [tracing] ─▶ window ─ slice::backward ─▶ [lines] ─▶ [show]
+//! ```
+
+pub mod criterion;
+pub mod facts;
+pub mod lines;
+pub mod outputs;
+mod show;
+pub mod tracing;
+
+use crate::cli::{Color, Slice as Options};
+use crate::guest::{Failed, start_engine};
+use crate::home::{self, Opened};
+use crate::message::{self, Messages, Paint};
+use crate::startup::Startup;
+use crate::status;
+pub use crate::switch::Refusal;
+use crate::switch;
+use criterion::{Finder, Start};
+use lines::{Origins, Squash};
+use model::log::Ending;
+use model::wire::Report;
+use outputs::{Outputs, Piece};
+use recording::{Recording, UnitName};
+use session::{EngineProgram, ReplayOptions, Replayer, Session};
+use slice::{Slice, Window};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// What was found, with everything that is needed to tell it.
+pub struct Answer {
+    pub recording: String,
+    pub unit: UnitName,
+    pub start: Start,
+    pub window: Window,
+    pub slice: Slice,
+    pub loaded: image::LoadedImages,
+    pub paths: Vec<Option<std::path::PathBuf>>,
+    pub limits: Vec<String>,
+    pub times: Times,
+}
+
+/// How long it took to find the moment, to trace, to prepare and to slice.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    pub find: Duration,
+    pub trace: Duration,
+    pub prepare: Duration,
+    pub slice: Duration,
+}
+
+/// Slices as the command line says; gives our exit status.
+pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
+    let messages = Messages { paint: Paint::for_stderr(color, startup) };
+    match find(options, startup, &messages) {
+        Ok(answer) => {
+            let mut origins = Origins::new(&answer.loaded, &|n| answer.paths.get(n).cloned().flatten());
+            let mut squash = Squash::new(&answer.window, options.libs);
+            let lines = lines::gather(&answer.window, &answer.slice, &mut origins, &mut squash);
+            let paint = Paint::for_stdout(color, startup);
+            let mut show = show::Show { answer: &answer, lines: &lines, origins, squash, options, paint };
+            match show.all() {
+                Ok(text) => message::stdout(&text),
+                Err(why) => {
+                    messages.error(&why);
+                    return status::USAGE;
+                }
+            }
+            if let Some(file) = &options.save
+                && let Err(e) = std::fs::write(file, show.json())
+            {
+                messages.error(&format!("{} cannot be written: {e}", file.display()));
+                return status::USAGE;
+            }
+            if lines.list.is_empty() { status::NO } else { 0 }
+        }
+        Err(refusal) => {
+            if !refusal.message.is_empty() {
+                messages.error(&refusal.message);
+            }
+            refusal.status
+        }
+    }
+}
+
+/// Records if need be, and slices.
+fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Answer, Refusal> {
+    let interrupted = switch::interruption();
+    let name = match &options.recording {
+        Some(name) if options.command.is_empty() => name.clone(),
+        Some(_) => return Err(Refusal::usage("give a recording or a program, not both")),
+        None => switch::record_quietly(&options.command, None, startup, messages)?,
+    };
+    let (opened, unit) = home::find(&name, startup).map_err(Refusal::usage)?;
+    let job = Job { options, opened: &opened, unit, interrupted };
+    match start_engine(startup, |engine| Ok(job.run(engine))) {
+        Ok(answer) => answer,
+        Err(Failed::Error(e)) => Err(Refusal::internal(e)),
+        Err(Failed::Signal(_)) => Err(Refusal { message: String::new(), status: status::INTERNAL }),
+    }
+}
+
+struct Job<'a> {
+    options: &'a Options,
+    opened: &'a Opened,
+    unit: Option<UnitName>,
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Job<'_> {
+    fn run(&self, engine: &EngineProgram) -> Result<Answer, Refusal> {
+        let begun = Instant::now();
+        let recording = &self.opened.recording;
+        let replayer = Replayer { engine, recording };
+        let unit = self.choose(&replayer)?;
+        let until = begun + self.options.budget;
+        let flag = self.interrupted.clone();
+        let mut stop = move || Instant::now() > until || switch::is_raised(&flag);
+        let mut session = Session::open(&replayer, &unit).map_err(Refusal::internal)?;
+        let images = session::images_of(recording);
+        let gathered = || outputs_of(&replayer, recording);
+        let mut finder = Finder {
+            options: self.options,
+            recording,
+            unit,
+            session: &mut session,
+            images: &images,
+            interrupted: &mut stop,
+        };
+        let start = finder.find(&gathered)?;
+        let find = begun.elapsed();
+        let loaded = session.loaded(recording, &images).map_err(Refusal::internal)?;
+        let paths = original_paths(recording, &unit, &loaded);
+        let traced = tracing::trace(&mut session, start.moment, self.options.window, &mut stop);
+        let traced = traced.map_err(Refusal::internal)?;
+        let trace = begun.elapsed() - find;
+        let calls = tracing::calls(recording, &unit).map_err(Refusal::internal)?;
+        let facts = facts::Program::new(&session, &loaded, !self.options.no_refinement);
+        let mut facts = facts.map_err(Refusal::internal)?;
+        let window = traced.builder.finish(&mut facts, calls, !self.options.no_bypass);
+        let prepare = begun.elapsed() - find - trace;
+        let (prune_memory, prune_registers) = start.pruned.clone();
+        let how = slice::Options {
+            data_only: self.options.data_only,
+            copies_only: self.options.copies,
+            edges: self.options.edges || self.options.dot,
+            prune_memory,
+            prune_registers,
+            depth: self.options.depth.unwrap_or(0),
+            ..slice::Options::default()
+        };
+        let slice = slice::backward(&window, &start.criterion, &how, &mut stop);
+        let times = Times { find, trace, prepare, slice: begun.elapsed() - find - trace - prepare };
+        let mut limits = self.limits(unit);
+        if traced.cut {
+            let n = window.instructions() / 1_000_000;
+            limits.push(format!("only the last {n} million instructions were traced (--window)"));
+        }
+        if slice.cut {
+            limits.push("the time ran out, or it was interrupted: the slice is not complete (--budget)".into());
+        }
+        let recording = self.name();
+        Ok(Answer { recording, unit, start, window, slice, loaded, paths, limits, times })
+    }
+
+    /// How people write the recording.
+    fn name(&self) -> String {
+        let path = &self.opened.source;
+        path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned())
+    }
+
+    /// The process to look at.
+    fn choose(&self, replayer: &Replayer<'_>) -> Result<UnitName, Refusal> {
+        if let Some(unit) = self.unit {
+            return Ok(unit);
+        }
+        let recording = replayer.recording;
+        let main = switch::main_unit(recording).ok_or_else(|| Refusal::usage("nothing was recorded"))?;
+        let offset = self.options.output.as_deref().map(|o| o.rsplit_once(':').unwrap_or(("stdout", o)));
+        if let Some((stream, n)) = offset
+            && let Ok(n) = n.parse()
+            && recording.units().len() > 1
+        {
+            let outputs = outputs_of(replayer, recording).map_err(Refusal::internal)?;
+            return Ok(outputs.writer(if stream == "stderr" { 2 } else { 1 }, n).unwrap_or(main));
+        }
+        let died = |u: &&recording::Unit| u.end.as_ref().is_some_and(|e| e.ending == Ending::Signaled);
+        let crashed = recording.units().iter().find(died).map(|u| u.name);
+        Ok(if self.options.crash { crashed.unwrap_or(main) } else { main })
+    }
+
+    fn limits(&self, unit: UnitName) -> Vec<String> {
+        let unit = self.opened.recording.unit(&unit).ok();
+        let inexact = unit.iter().flat_map(|u| &u.inexact);
+        inexact.map(|(n, why)| format!("inexact from record {n} on: {why}")).collect()
+    }
+}
+
+/// Replays everything once and listens to what is written.
+pub fn outputs_of(replayer: &Replayer<'_>, recording: &Recording) -> Result<Outputs, String> {
+    use model::log::{CallRecord, Kind};
+    use model::serve::Moment;
+    let mut by_time = HashMap::new();
+    for unit in recording.units() {
+        let Ok(log) = recording.log(&unit.name) else { continue };
+        let calls = log.records().filter(|(_, r)| r.kind == Kind::Call);
+        let calls = calls.filter_map(|(_, r)| CallRecord::decode(r.payload));
+        by_time.extend(calls.map(|c| ((unit.name.pid, c.time), (unit.name, Moment { tick: c.tick, pc: c.pc }))));
+    }
+    let mut pieces = Vec::new();
+    let how = ReplayOptions { emit: true, descendants: true, ..ReplayOptions::default() };
+    for image in replayer.images() {
+        let results = replayer.run(&image, &how, |packet| {
+            if let Report::Output { stream, time, bytes } = &packet.report
+                && let Some((unit, at)) = by_time.get(&(packet.pid, *time))
+            {
+                pieces.push(Piece { unit: *unit, time: *time, at: *at, stream: *stream, bytes: bytes.clone() });
+            }
+        });
+        results.map_err(|e| e.to_string())?;
+    }
+    pieces.sort_by_key(|p| p.time);
+    Ok(Outputs { pieces })
+}
+
+/// The names that images had when they were recorded.
+fn original_paths(
+    recording: &Recording,
+    unit: &UnitName,
+    loaded: &image::LoadedImages,
+) -> Vec<Option<std::path::PathBuf>> {
+    let names = tracing::original_names(recording, unit);
+    let original = |l: &image::LoadedImage| names.get(l.image.path()).cloned();
+    loaded.iter().map(original).collect()
+}

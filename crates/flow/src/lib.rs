@@ -1,0 +1,30 @@
+//! A static view of one image: functions, their control flow, and where branches come together again.
+//!
+//! [`Flow`] is given the bytes of an image's executable sections and what is known about its functions. It finds a
+//! function's code by recursive descent when it is first asked for, and keeps it. What a run shows (targets of indirect
+//! jumps and calls, landing pads) is added with [`Flow::observe`]; functions that this changes are analysed again.
+//!
+//! Addresses are *image addresses*: ELF virtual addresses, without the bias of a mapping.
+//!
+//! Guarantee: every edge that a run shows is in the graph once it was observed; answers depend only on the bytes, the
+//! hints and what was observed, in that order; hostile bytes give a small or cut graph, never a panic.
+//!
+//! What it may miss: targets of indirect jumps that neither a recognised jump table nor a run shows; code that only a
+//! landing pad reaches, until it is observed or asked for; functions that neither a hint nor a call shows.
+
+mod code;
+mod discover;
+mod dominators;
+mod extents;
+mod function;
+mod jump_table;
+mod merging;
+mod returns;
+mod saves;
+mod view;
+
+pub use code::CodeRange;
+pub use extents::{FunctionHint, Import};
+pub use function::{Block, CallSite, CallTarget, Ending, Exit, Function, Merge};
+pub use saves::{MAX_SAVES, Save};
+pub use view::Flow;

@@ -1,0 +1,652 @@
+//! Backward slices: everything that the criterion's value, or its being reached, depended on.
+//!
+//! One walk over the window from its end to its beginning. What is wanted (bytes of registers and memory) is looked for in
+//! what each instruction defined; who defines it becomes a node and wants what it used. Who decided that a node ran is
+//! wanted as well. All threads are in one stream, so that dependences between them need no special care.
+//!
+//! A register that a function saved at its entry and restored at its exit is not followed through the stack: the want is
+//! carried by the slot, marked, to the save, and goes on as a want of the register before it. If something else wrote the
+//! slot in between, the pair was none: the walk begins again and takes that restore as an ordinary load.
+//!
+//! Guarantee: on the same path and with the same store addresses, nothing outside the slice influences the criterion, as
+//! far as the parts of instructions ([`crate::insn`]) say everything. May miss: what the headers of [`crate::insn`] and
+//! [`crate::control`] name.
+
+use std::collections::HashSet;
+use trace::event::{Event, Insn as InsnEvent, Mem};
+use trace::format::Special;
+
+use crate::code::Code;
+use crate::facts::Border;
+use crate::graph::{Edge, Input, Node, Slice, Why};
+use crate::insn::{Insn, Mode, Place, Use};
+use crate::registers::RegId;
+use crate::syscalls;
+use crate::wants::{FastMap, MemWants, RegWants, Want};
+use crate::window::{EVENTS, NOTHING, Window};
+
+/// What a slice starts from; all of it holds at the end of the window.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Criterion {
+    /// Registers of the thread that runs there.
+    pub registers: Vec<(RegId, u64)>,
+    /// Memory: address and length.
+    pub memory: Vec<(u64, u64)>,
+    /// That the end was reached.
+    pub control: bool,
+    /// Executions of instructions in this list, from the last one of the first address on, with all they use.
+    pub instructions: Vec<u64>,
+}
+
+/// How to walk.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    pub data_only: bool,
+    /// Only values that are copied, no computation.
+    pub copies_only: bool,
+    /// Keep every edge, not only those of shortest paths.
+    pub edges: bool,
+    /// Dependences through these are not followed.
+    pub prune_memory: Vec<(u64, u64)>,
+    pub prune_registers: Vec<RegId>,
+    /// No more than so many nodes; 0 is no limit.
+    pub most_nodes: usize,
+    /// No farther from the criterion than this; 0 is no limit.
+    pub depth: u32,
+}
+
+/// A register whose value waits in a stack slot for its save.
+struct Token {
+    reg: RegId,
+    /// The restore.
+    at: (u32, u16),
+    shift: u32,
+}
+
+/// A memory access with its address.
+#[derive(Clone, Copy)]
+struct Touched {
+    addr: u64,
+    len: u64,
+}
+
+/// How far the walk has come in the arrays.
+struct Cursor<'a> {
+    address: &'a mut usize,
+    segment: &'a mut u32,
+    call: &'a mut usize,
+    turn: &'a mut usize,
+}
+
+/// One execution of an instruction.
+struct At {
+    execution: u32,
+    insn: u16,
+    segment: u32,
+    border: Option<Border>,
+}
+
+struct Walk<'w> {
+    window: &'w Window,
+    options: &'w Options,
+    slice: Slice,
+    regs: RegWants,
+    others: FastMap<u32, RegWants>,
+    /// Wants of threads in whose handlers the walk is.
+    interrupted: FastMap<u32, Vec<RegWants>>,
+    mem: MemWants,
+    /// Wanted ends of segments.
+    controls: FastMap<u32, u32>,
+    control_bits: Vec<u64>,
+    tokens: Vec<Token>,
+    refused: &'w HashSet<(u32, u16)>,
+    newly_refused: Vec<(u32, u16)>,
+    thread: u32,
+    taken: Vec<Want>,
+    taken_mem: Vec<(Want, i64)>,
+    /// Instructions of the criterion are still looked for.
+    forced: Option<HashSet<u64>>,
+    forced_start: u64,
+}
+
+/// Slices a window.
+pub fn backward(
+    window: &Window,
+    criterion: &Criterion,
+    options: &Options,
+    interrupted: &mut dyn FnMut() -> bool,
+) -> Slice {
+    let mut refused = HashSet::new();
+    loop {
+        let mut walk = Walk::new(window, options, &refused);
+        walk.start(criterion);
+        walk.run(interrupted);
+        if walk.newly_refused.is_empty() {
+            return walk.finish();
+        }
+        let new = std::mem::take(&mut walk.newly_refused);
+        drop(walk);
+        refused.extend(new);
+    }
+}
+
+impl<'w> Walk<'w> {
+    fn new(window: &'w Window, options: &'w Options, refused: &'w HashSet<(u32, u16)>) -> Walk<'w> {
+        Walk {
+            window,
+            options,
+            slice: Slice::default(),
+            regs: RegWants::default(),
+            others: FastMap::default(),
+            interrupted: FastMap::default(),
+            mem: MemWants::default(),
+            controls: FastMap::default(),
+            control_bits: vec![0; window.parents.len() / 64 + 1],
+            tokens: Vec::new(),
+            refused,
+            newly_refused: Vec::new(),
+            thread: window.threads.1,
+            taken: Vec::new(),
+            taken_mem: Vec::new(),
+            forced: None,
+            forced_start: 0,
+        }
+    }
+
+    fn start(&mut self, criterion: &Criterion) {
+        self.slice.nodes.push(Node {
+            pc: 0,
+            execution: self.window.blocks.len() as u32,
+            insn: 0,
+            segment: NOTHING,
+            thread: self.thread,
+            distance: 0,
+            via: 0,
+            why: Why::Criterion,
+            call: None,
+        });
+        for (reg, mask) in &criterion.registers {
+            self.want_reg(*reg, *mask, 0);
+        }
+        for (addr, len) in &criterion.memory {
+            self.want_mem(*addr, *len, 0);
+        }
+        if criterion.control {
+            self.want_control(self.window.last_parent, 0);
+        }
+        if let Some(first) = criterion.instructions.first() {
+            self.forced = Some(criterion.instructions.iter().copied().collect());
+            self.forced_start = *first;
+        }
+    }
+
+    fn run(&mut self, interrupted: &mut dyn FnMut() -> bool) {
+        let window = self.window;
+        let mut address = window.addresses.len();
+        let mut segment = window.parents.len() as u32;
+        let (mut run, mut call) = (window.runs.len(), window.calls.len());
+        let mut turn = window.ran_before.len();
+        for (execution, &number) in window.blocks.iter().enumerate().rev() {
+            if execution & 0xffff == 0 && (self.is_over() || interrupted()) {
+                self.slice.cut = true;
+                return;
+            }
+            if number == EVENTS {
+                run -= 1;
+                let start = if run == 0 { 0 } else { window.runs[run - 1] as usize };
+                let events = &window.events[start..window.runs[run] as usize];
+                self.events(execution as u32, events, Cursor { address: &mut address, segment: &mut segment, call: &mut call, turn: &mut turn });
+            } else {
+                let code = &window.codes[number as usize];
+                address -= code.accesses();
+                segment -= code.segments.len() as u32;
+                if self.concerns(code, address, segment) {
+                    self.block(execution as u32, code, address, segment);
+                }
+            }
+            if !self.newly_refused.is_empty() {
+                // A restore that was none: all of this begins again.
+                return;
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.options.most_nodes != 0 && self.slice.nodes.len() > self.options.most_nodes
+    }
+
+    /// Might the block define something that is wanted?
+    #[inline(always)]
+    fn concerns(&self, code: &Code, address: usize, segment: u32) -> bool {
+        let last = segment + code.segments.len() as u32 - 1;
+        if self.regs.any & code.defines != 0 || self.is_wanted(last) || self.forced.is_some() {
+            return true;
+        }
+        let store = |(n, size): &(u16, u32)| {
+            let addr = self.window.addresses[address + usize::from(*n)];
+            *size != 0 && self.mem.touches(addr, *size)
+        };
+        self.mem.groups != 0 && code.stores.iter().any(store)
+    }
+
+    #[inline(always)]
+    fn is_wanted(&self, segment: u32) -> bool {
+        self.control_bits[(segment / 64) as usize] >> (segment % 64) & 1 != 0
+    }
+
+    fn block(&mut self, execution: u32, code: &'w Code, address: usize, segment: u32) {
+        let last = code.insns.len() - 1;
+        for (n, insn) in code.insns.iter().enumerate().rev() {
+            let in_segment = segment + code.segment_of(n as u16) as u32;
+            let decider = if n == last { self.decided(in_segment) } else { None };
+            let forced = self.is_forced(insn.pc);
+            if decider.is_none() && self.regs.any & insn.defines == 0 && !insn.stores && !forced {
+                continue;
+            }
+            let addresses = &self.window.addresses[address..][code.accesses_of(n)];
+            let touched: Vec<Touched> = addresses
+                .iter()
+                .zip(&insn.mem)
+                .map(|(addr, m)| Touched { addr: *addr, len: u64::from(m.size) })
+                .collect();
+            let at = At { execution, insn: n as u16, segment: in_segment, border: code.border(n as u16) };
+            self.visit(insn, &at, &touched, decider, forced);
+        }
+    }
+
+    /// Is this instruction one of the criterion's? The first of them ends their list.
+    fn is_forced(&mut self, pc: u64) -> bool {
+        let Some(list) = &self.forced else { return false };
+        let is = list.contains(&pc);
+        if is && pc == self.forced_start {
+            self.forced = None;
+        }
+        is
+    }
+
+    fn decided(&mut self, segment: u32) -> Option<u32> {
+        if !self.is_wanted(segment) {
+            return None;
+        }
+        self.control_bits[(segment / 64) as usize] &= !(1 << (segment % 64));
+        self.controls.remove(&segment)
+    }
+
+    fn events(
+        &mut self,
+        execution: u32,
+        events: &'w [Event],
+        at: Cursor<'_>,
+    ) {
+        let mut accesses: Vec<Mem> = Vec::new();
+        for (n, event) in events.iter().enumerate().rev() {
+            match event {
+                Event::Mem(m) => {
+                    accesses.push(*m);
+                    *at.address -= 1;
+                }
+                Event::Insn(i) | Event::RepPart(i) => {
+                    *at.segment -= 1;
+                    accesses.reverse();
+                    let complete = matches!(event, Event::Insn(_));
+                    self.event_insn(i, (execution, n as u16, *at.segment), &accesses, complete);
+                    accesses.clear();
+                }
+                Event::Special(Special::Syscall { pc, .. }) => {
+                    *at.segment -= 1;
+                    *at.call -= 1;
+                    self.syscall(*pc, (execution, n as u16, *at.segment), *at.call);
+                }
+                Event::Special(Special::Thread { .. }) => {
+                    *at.turn -= 1;
+                    self.turn_to(self.window.ran_before[*at.turn]);
+                }
+                Event::Special(Special::Signal { .. }) => self.signal(),
+                Event::Special(Special::SigReturn { .. }) => {
+                    let before = std::mem::take(&mut self.regs);
+                    self.interrupted.entry(self.thread).or_default().push(before);
+                }
+                Event::Special(_) => {}
+            }
+        }
+    }
+
+    fn event_insn(
+        &mut self,
+        i: &InsnEvent,
+        (execution, insn, segment): (u32, u16, u32),
+        accesses: &[Mem],
+        complete: bool,
+    ) {
+        let code = &self.window.codes[i.block as usize];
+        let Some(of_code) = code.insns.get(usize::from(i.index)) else { return };
+        let decider = if complete { self.decided(segment) } else { None };
+        let touched: Vec<Touched> = accesses
+            .iter()
+            .map(|m| {
+                let (addr, len) = m.range();
+                Touched { addr, len }
+            })
+            .collect();
+        let at = At { execution, insn, segment, border: code.border(i.index) };
+        let forced = self.is_forced(i.pc);
+        self.visit(of_code, &at, &touched, decider, forced);
+    }
+
+    fn turn_to(&mut self, thread: u32) {
+        if thread != self.thread {
+            let mut theirs = self.others.remove(&thread).unwrap_or_default();
+            std::mem::swap(&mut theirs, &mut self.regs);
+            self.others.insert(self.thread, theirs);
+            self.thread = thread;
+        }
+    }
+
+    /// A handler began here: what it wanted of registers came from the signal; what the interrupted code wanted goes on.
+    fn signal(&mut self) {
+        if let Some(before) = self.interrupted.get_mut(&self.thread).and_then(Vec::pop) {
+            self.regs = before;
+        }
+    }
+}
+
+/// What an instruction defined and somebody wanted.
+#[derive(Default)]
+struct Satisfied {
+    /// Who wanted it, and why.
+    by: Vec<(u32, Why)>,
+    /// Which bytes of the destination, counted from its start, if they are followed one by one.
+    bytes: u64,
+    /// More bytes than that has bits for.
+    beyond: bool,
+}
+
+impl Walk<'_> {
+    /// An instruction is met: if it defined something wanted, or decided something, it is part of the slice.
+    fn visit(&mut self, insn: &Insn, at: &At, touched: &[Touched], decider: Option<u32>, forced: bool) {
+        if let Some(Border::Restore(reg)) = at.border
+            && self.carry(insn, at, reg, touched)
+        {
+            return;
+        }
+        let mut satisfied = Vec::with_capacity(insn.parts.len());
+        for part in &insn.parts {
+            if part.mode == Mode::Through {
+                self.pass_through(&part.defs[0].place, &part.uses);
+                satisfied.push(Satisfied::default());
+                continue;
+            }
+            let mut s = Satisfied::default();
+            for def in &part.defs {
+                match def.place {
+                    Place::Reg(r) => self.satisfy_reg(r, def.mask, def.kills, &mut s),
+                    Place::Mem(m) => {
+                        if let Some(t) = touched.get(usize::from(m)) {
+                            self.satisfy_mem(t, def.kills, at.border, &mut s);
+                        }
+                    }
+                }
+            }
+            satisfied.push(s);
+        }
+        if forced {
+            satisfied.iter_mut().for_each(|s| {
+                s.by.push((0, Why::Criterion));
+                s.bytes = u64::MAX;
+                s.beyond = true;
+            });
+        }
+        let mut by: Vec<(u32, Why)> = satisfied.iter().flat_map(|s| s.by.iter().copied()).collect();
+        by.extend(decider.map(|user| (user, Why::Control)));
+        if forced && by.is_empty() {
+            by.push((0, Why::Criterion));
+        }
+        if by.is_empty() || self.options.copies_only && !insn.copies && !forced {
+            return;
+        }
+        let node = self.join(insn.pc, at, &by, None);
+        if self.is_too_far(node) {
+            return;
+        }
+        for (part, s) in insn.parts.iter().zip(&satisfied) {
+            if !s.by.is_empty() {
+                part.uses.iter().for_each(|u| self.want_use(u, part.mode, s, touched, node));
+            }
+        }
+        if decider.is_some() || forced {
+            let all = Satisfied { beyond: true, bytes: u64::MAX, ..Satisfied::default() };
+            insn.decides.iter().for_each(|u| self.want_use(u, Mode::Whole, &all, touched, node));
+        }
+        self.want_control(self.window.parents[at.segment as usize], node);
+    }
+
+    fn is_too_far(&self, node: u32) -> bool {
+        self.options.depth != 0 && self.slice.nodes[node as usize].distance >= self.options.depth
+    }
+
+    /// Adds a node that these want.
+    fn join(&mut self, pc: u64, at: &At, by: &[(u32, Why)], call: Option<u32>) -> u32 {
+        let nodes = &self.slice.nodes;
+        let nearest = by.iter().min_by_key(|(user, _)| nodes[*user as usize].distance);
+        let (via, why) = nearest.copied().unwrap_or((0, Why::Criterion));
+        let distance = nodes[via as usize].distance + 1;
+        let node = nodes.len() as u32;
+        let (execution, insn) = (at.execution, at.insn);
+        let segment = at.segment;
+        self.slice.nodes.push(Node { pc, execution, insn, segment, thread: self.thread, distance, via, why, call });
+        if self.options.edges {
+            let mut last = None;
+            for (user, why) in by {
+                // Eight bytes of one register are one dependence.
+                if last != Some((*user, *why)) {
+                    self.slice.edges.push(Edge { user: *user, maker: node, why: *why });
+                }
+                last = Some((*user, *why));
+            }
+        }
+        node
+    }
+
+    fn satisfy_reg(&mut self, reg: RegId, mask: u64, kills: bool, s: &mut Satisfied) {
+        let mut taken = std::mem::take(&mut self.taken);
+        self.regs.take(reg, mask, kills, &mut taken);
+        let first = mask.trailing_zeros();
+        for w in taken.drain(..) {
+            s.by.push((w.node, Why::Reg(reg)));
+            s.bytes |= w.mask >> first.min(63);
+        }
+        self.taken = taken;
+    }
+
+    fn satisfy_mem(&mut self, t: &Touched, kills: bool, border: Option<Border>, s: &mut Satisfied) {
+        if t.len == 0 || t.len <= 1 << 16 && !self.mem.touches(t.addr, t.len as u32) {
+            return;
+        }
+        let mut taken = std::mem::take(&mut self.taken_mem);
+        self.mem.take(t.addr, t.len, kills, &mut taken);
+        for (w, offset) in taken.drain(..) {
+            if w.token != 0 {
+                self.found_save(&w, border);
+                continue;
+            }
+            let addr = t.addr.wrapping_add_signed(offset + i64::from(w.mask.trailing_zeros()));
+            s.by.push((w.node, Why::Mem(addr)));
+            match offset {
+                0..56 => s.bytes |= w.mask << offset,
+                -7..0 => s.bytes |= w.mask >> -offset,
+                _ => s.beyond = true,
+            }
+        }
+        self.taken_mem = taken;
+    }
+
+    /// The slot of a restored register was written here: by its save, or by somebody else.
+    fn found_save(&mut self, w: &Want, border: Option<Border>) {
+        let token = &self.tokens[w.token as usize - 1];
+        let (reg, shift, restore) = (token.reg, token.shift, token.at);
+        match border {
+            Some(Border::Save(saved)) if saved == reg => {
+                self.slice.bypassed += 1;
+                let mask = w.mask.checked_shr(shift).unwrap_or(0);
+                self.add_reg(reg, Want { mask, node: w.node, token: 0 });
+            }
+            _ => self.newly_refused.push(restore),
+        }
+    }
+
+    /// A register is restored: what is wanted of it is wanted of the slot, until its save is found.
+    fn carry(&mut self, insn: &Insn, at: &At, reg: RegId, touched: &[Touched]) -> bool {
+        let from = insn.mem.iter().position(|m| m.read && m.size == 8).and_then(|n| touched.get(n));
+        let Some(slot) = from.copied() else { return false };
+        if self.refused.contains(&(at.execution, at.insn)) || slot.addr & 7 != 0 || self.regs.any & reg.bit() == 0 {
+            return false;
+        }
+        let defines_only = |r: RegId| insn.defines & !(r.bit() | RegId::RSP.bit()) == 0;
+        if !defines_only(reg) {
+            return false;
+        }
+        let mut taken = std::mem::take(&mut self.taken);
+        self.regs.take(reg, 0xff, true, &mut taken);
+        if !taken.is_empty() {
+            self.tokens.push(Token { reg, at: (at.execution, at.insn), shift: 0 });
+        }
+        let token = self.tokens.len() as u32;
+        let nodes = &self.slice.nodes;
+        let distance = |n: u32| nodes[n as usize].distance;
+        for w in taken.drain(..) {
+            for byte in (0..8).filter(|b| w.mask >> b & 1 != 0) {
+                self.mem.add(slot.addr + byte, 1, w.node, token, self.options.edges, &distance);
+            }
+        }
+        self.taken = taken;
+        true
+    }
+
+    /// One register is another name for a second one.
+    fn pass_through(&mut self, to: &Place, from: &[Use]) {
+        let (Place::Reg(to), Some(Use { place: Place::Reg(from), .. })) = (to, from.first()) else { return };
+        let mut taken = std::mem::take(&mut self.taken);
+        self.regs.take(*to, to.all(), true, &mut taken);
+        for w in taken.drain(..) {
+            self.add_reg(*from, w);
+        }
+        self.taken = taken;
+    }
+
+    // ---- wanting ----
+
+    fn want_use(&mut self, u: &Use, mode: Mode, s: &Satisfied, touched: &[Touched], node: u32) {
+        let by_bytes = matches!(mode, Mode::Bytes | Mode::Signed) && u.role == crate::insn::Role::Value;
+        match u.place {
+            Place::Reg(reg) => {
+                let mut mask = u.mask;
+                if by_bytes && reg.has_bytes() && !s.beyond {
+                    let first = u.mask.trailing_zeros().min(63);
+                    mask = (s.bytes << first) & u.mask;
+                    let width = u.mask.count_ones();
+                    if mode == Mode::Signed && s.bytes.checked_shr(width).unwrap_or(0) != 0 {
+                        mask |= 1 << (first + width - 1);
+                    }
+                }
+                self.want_reg(reg, mask, node);
+            }
+            Place::Mem(m) => {
+                let Some(t) = touched.get(usize::from(m)).copied().filter(|t| t.len != 0) else { return };
+                if !by_bytes || s.beyond || t.len > 64 {
+                    return self.want_mem(t.addr, t.len, node);
+                }
+                let mut bytes = s.bytes;
+                if t.len < 64 {
+                    let signed = mode == Mode::Signed && bytes >> t.len != 0;
+                    bytes &= (1 << t.len) - 1;
+                    bytes |= u64::from(signed) << (t.len - 1);
+                }
+                while bytes != 0 {
+                    let start = bytes.trailing_zeros();
+                    let len = (bytes >> start).trailing_ones();
+                    self.want_mem(t.addr + u64::from(start), u64::from(len), node);
+                    bytes &= !((u64::MAX >> (64 - len)) << start);
+                }
+            }
+        }
+    }
+
+    fn want_reg(&mut self, reg: RegId, mask: u64, node: u32) {
+        // The stack pointer is not followed.
+        if reg != RegId::RSP && !self.options.prune_registers.contains(&reg) {
+            self.add_reg(reg, Want { mask, node, token: 0 });
+        }
+    }
+
+    fn add_reg(&mut self, reg: RegId, want: Want) {
+        if reg == RegId::RSP {
+            return;
+        }
+        let nodes = &self.slice.nodes;
+        self.regs.add(reg, want, self.options.edges, &|n| nodes[n as usize].distance);
+    }
+
+    fn want_mem(&mut self, addr: u64, len: u64, node: u32) {
+        let pruned = |(at, n): &(u64, u64)| addr < at.saturating_add(*n) && *at < addr.saturating_add(len);
+        if self.options.prune_memory.iter().any(pruned) {
+            return;
+        }
+        let nodes = &self.slice.nodes;
+        self.mem.add(addr, len, node, 0, self.options.edges, &|n| nodes[n as usize].distance);
+    }
+
+    fn want_control(&mut self, segment: u32, node: u32) {
+        if segment == NOTHING || self.options.data_only || self.options.copies_only {
+            return;
+        }
+        self.control_bits[(segment / 64) as usize] |= 1 << (segment % 64);
+        let nodes = &self.slice.nodes;
+        let nearer = |old: u32| nodes[node as usize].distance < nodes[old as usize].distance;
+        let slot = self.controls.entry(segment).or_insert(node);
+        if nearer(*slot) {
+            *slot = node;
+        }
+    }
+
+    // ---- system calls, and the end ----
+
+    fn syscall(&mut self, pc: u64, (execution, insn, segment): (u32, u16, u32), call: usize) {
+        let mut s = Satisfied::default();
+        self.satisfy_reg(RegId::RAX, 0xff, true, &mut s);
+        // These hold the place of the call and the flags.
+        let mut clobbered = Satisfied::default();
+        self.satisfy_reg(RegId::RCX, 0xff, true, &mut clobbered);
+        self.satisfy_reg(RegId::R11, 0xff, true, &mut clobbered);
+        let window = self.window;
+        let effects = window.calls.get(call).and_then(|c| c.as_ref());
+        for (addr, len) in effects.iter().flat_map(|e| e.writes.iter().copied().chain(syscalls::maps(e))) {
+            self.satisfy_mem(&Touched { addr, len }, true, None, &mut s);
+        }
+        if s.by.is_empty() {
+            return;
+        }
+        let at = At { execution, insn, segment, border: None };
+        let by = std::mem::take(&mut s.by);
+        let node = self.join(pc, &at, &by, Some(call as u32));
+        if self.is_too_far(node) {
+            return;
+        }
+        let nr = effects.map_or(u64::MAX, |e| e.nr);
+        for reg in syscalls::argument_registers(nr) {
+            self.want_reg(*reg, 0xff, node);
+        }
+        for (addr, len) in effects.iter().flat_map(|e| syscalls::reads(e)) {
+            self.want_mem(addr, len, node);
+        }
+        self.want_control(self.window.parents[segment as usize], node);
+    }
+
+    fn finish(self) -> Slice {
+        let Walk { mut slice, regs, others, mem, thread, .. } = self;
+        for (thread, regs) in std::iter::once((thread, regs)).chain(others) {
+            slice.inputs.extend(regs.rest().map(|(reg, w)| Input::Reg { thread, reg, node: w.node }));
+        }
+        slice.inputs.extend(mem.rest().into_iter().map(|(addr, w)| Input::Mem { addr, mask: w.mask, node: w.node }));
+        slice
+    }
+}

@@ -1,0 +1,91 @@
+//! A block of code as slices use it: its instructions, and summaries that tell quickly whether it matters.
+
+use trace::block::Block;
+
+use crate::facts::{Border, Facts};
+use crate::insn::{Control, Insn, Maker, Place};
+
+/// One block.
+#[derive(Clone, Debug)]
+pub struct Code {
+    pub pc: u64,
+    pub end: u64,
+    pub insns: Vec<Insn>,
+    /// First access of each instruction among the block's, and behind the last one their number.
+    pub first_access: Vec<u16>,
+    /// Registers that it may define, as bits.
+    pub defines: u64,
+    /// Accesses that write: number and size.
+    pub stores: Vec<(u16, u32)>,
+    /// Where segments begin: the first instruction, and merge points of branches.
+    pub segments: Vec<u16>,
+    /// What registers of callers its instructions save and restore.
+    pub borders: Vec<(u16, Border)>,
+}
+
+impl Code {
+    pub fn new(block: &Block, maker: &mut Maker) -> Code {
+        let mut code = Code {
+            pc: block.pc,
+            end: block.insns.last().map_or(block.pc, |i| i.next_ip()),
+            insns: Vec::with_capacity(block.insns.len()),
+            first_access: vec![0],
+            defines: 0,
+            stores: Vec::new(),
+            segments: vec![0],
+            borders: Vec::new(),
+        };
+        for (n, i) in block.insns.iter().enumerate() {
+            let accesses = block.plan.accesses_of(n);
+            let insn = maker.insn(i, accesses);
+            let first = *code.first_access.last().unwrap_or(&0);
+            for part in &insn.parts {
+                for def in &part.defs {
+                    match def.place {
+                        Place::Reg(r) => code.defines |= r.bit(),
+                        Place::Mem(m) => {
+                            code.stores.push((first + u16::from(m), accesses[usize::from(m)].size));
+                        }
+                    }
+                }
+            }
+            code.first_access.push(first + accesses.len() as u16);
+            code.insns.push(insn);
+        }
+        code
+    }
+
+    /// Takes in what is known about the program.
+    pub fn refine(&mut self, facts: &mut dyn Facts, bypass: bool) {
+        let merges = facts.merge_points(self.pc, self.end);
+        let index_of = |pc: u64| self.insns.iter().position(|i| i.pc == pc).map(|n| n as u16);
+        self.segments = [0].into_iter().chain(merges.into_iter().filter_map(index_of).filter(|n| *n > 0)).collect();
+        self.segments.dedup();
+        self.borders.clear();
+        if bypass {
+            let border = |(n, i): (usize, &Insn)| facts.border(i.pc).map(|b| (n as u16, b));
+            self.borders = self.insns.iter().enumerate().filter_map(border).collect();
+        }
+    }
+
+    pub fn accesses(&self) -> usize {
+        usize::from(*self.first_access.last().unwrap_or(&0))
+    }
+
+    pub fn accesses_of(&self, insn: usize) -> std::ops::Range<usize> {
+        usize::from(self.first_access[insn])..usize::from(self.first_access[insn + 1])
+    }
+
+    pub fn control(&self) -> Control {
+        self.insns.last().map_or(Control::Next, |i| i.control)
+    }
+
+    pub fn border(&self, insn: u16) -> Option<Border> {
+        self.borders.iter().find(|(n, _)| *n == insn).map(|(_, b)| *b)
+    }
+
+    /// The segment of an instruction, counted in this block.
+    pub fn segment_of(&self, insn: u16) -> usize {
+        self.segments.partition_point(|s| *s <= insn) - 1
+    }
+}

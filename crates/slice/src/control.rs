@@ -1,0 +1,232 @@
+//! Control dependence of everything that ran: which branch, or which call, decided that it did.
+//!
+//! One stack per thread holds the branches whose ways have not come together yet, each with the frame it belongs to. What
+//! runs depends on the last one of its frame or, if there is none, on the call that made the frame. Frames are told by the
+//! stack slots of their return addresses: a return ends its own frame and all below, a call ends frames that the stack has
+//! left behind (`longjmp`, unwinding). A signal handler runs on a frame of its own, decided by nothing.
+//!
+//! May miss: between a `longjmp` into code that makes no call and the next call, what runs is taken to depend on the frame
+//! that was left if the target is in the same function.
+//!
+//! Source: Xin and Zhang, Efficient online detection of dynamic control dependence (ISSTA 2007).
+
+use std::collections::HashMap;
+use trace::event::Event;
+use trace::format::Special;
+
+use crate::facts::{Facts, Merge};
+use crate::insn::Control;
+use crate::window::{EVENTS, NOTHING, Window};
+
+/// Farther apart than this, two return addresses lie on different stacks.
+const SAME_STACK: u64 = 8 << 20;
+
+/// A branch whose ways have not merged.
+struct Open {
+    segment: u32,
+    merge: Merge,
+    frame: u32,
+}
+
+/// One call that has not returned.
+struct Frame {
+    /// Where its return address lies; 0 for a signal handler.
+    slot: u64,
+    call: u32,
+    /// An instruction of the function, to tell it from others.
+    pc: u64,
+}
+
+#[derive(Default)]
+struct Thread {
+    open: Vec<Open>,
+    frames: Vec<Frame>,
+    /// An indirect jump came from here; where it leads may be another frame.
+    jumped: Option<u64>,
+}
+
+impl Thread {
+    fn depth(&self) -> u32 {
+        self.frames.len() as u32
+    }
+
+    /// Who decides about the code at `pc`.
+    fn arrive(&mut self, pc: u64) -> u32 {
+        let depth = self.depth();
+        while self.open.last().is_some_and(|o| o.frame == depth && o.merge == Merge::At(pc)) {
+            self.open.pop();
+        }
+        match self.open.last() {
+            Some(o) if o.frame == depth => o.segment,
+            _ => self.frames.last().map_or(NOTHING, |f| f.call),
+        }
+    }
+
+    fn branch(&mut self, segment: u32, merge: Merge) {
+        let frame = self.depth();
+        match self.open.last_mut() {
+            Some(o) if o.frame == frame && o.merge == merge => o.segment = segment,
+            _ => self.open.push(Open { segment, merge, frame }),
+        }
+    }
+
+    fn call(&mut self, segment: u32, slot: u64, target: u64) {
+        while self.frames.last().is_some_and(|f| f.slot != 0 && f.slot <= slot && slot - f.slot < SAME_STACK) {
+            self.drop_frame();
+        }
+        self.frames.push(Frame { slot, call: segment, pc: target });
+    }
+
+    fn ret(&mut self, slot: u64) {
+        let barrier = self.frames.iter().rposition(|f| f.slot == 0).map_or(0, |n| n + 1);
+        if let Some(n) = self.frames[barrier..].iter().rposition(|f| f.slot == slot) {
+            self.truncate(barrier + n);
+            return;
+        }
+        while self.frames.len() > barrier
+            && self.frames.last().is_some_and(|f| f.slot < slot && slot - f.slot < SAME_STACK)
+        {
+            self.drop_frame();
+        }
+    }
+
+    fn signal(&mut self, handler: u64) {
+        self.frames.push(Frame { slot: 0, call: NOTHING, pc: handler });
+    }
+
+    fn sigreturn(&mut self) {
+        if let Some(n) = self.frames.iter().rposition(|f| f.slot == 0) {
+            self.truncate(n);
+        }
+    }
+
+    /// A jump led here: into another function that is under way, perhaps.
+    fn land(&mut self, from: u64, to: u64, facts: &mut dyn Facts) {
+        if facts.same_function(from, to) {
+            return;
+        }
+        let barrier = self.frames.iter().rposition(|f| f.slot == 0).map_or(0, |n| n + 1);
+        let under_way = |f: &Frame, facts: &mut dyn Facts| f.pc != to && facts.same_function(f.pc, to);
+        if let Some(n) = (barrier..self.frames.len()).rev().find(|n| under_way(&self.frames[*n], facts)) {
+            self.truncate(n + 1);
+        }
+    }
+
+    fn truncate(&mut self, frames: usize) {
+        self.frames.truncate(frames);
+        let depth = self.depth();
+        while self.open.last().is_some_and(|o| o.frame > depth) {
+            self.open.pop();
+        }
+    }
+
+    fn drop_frame(&mut self) {
+        let n = self.frames.len().saturating_sub(1);
+        self.truncate(n);
+    }
+}
+
+/// Fills in the parents of a window.
+pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts) {
+    let mut threads: HashMap<u32, Thread> = HashMap::new();
+    let mut merges: Vec<Option<Merge>> = vec![None; window.codes.len()];
+    let mut parents = Vec::with_capacity(window.blocks.len() + window.blocks.len() / 4);
+    let (mut at_address, mut at_event, mut at_run) = (0, 0, 0);
+    let mut now = window.threads.0;
+    let mut thread = threads.remove(&now).unwrap_or_default();
+    let mut called: Option<(u32, u64)> = None;
+    for &number in &window.blocks {
+        if number != EVENTS {
+            let code = &window.codes[number as usize];
+            begin(&mut thread, &mut called, code.pc, facts);
+            for s in &code.segments {
+                parents.push(thread.arrive(code.insns[usize::from(*s)].pc));
+            }
+            at_address += code.accesses();
+            let last = parents.len() as u32 - 1;
+            let control = code.control();
+            if control != Control::Next && control != Control::Jump {
+                let slot = at_address.checked_sub(1).map_or(0, |n| window.addresses[n]);
+                let pc = code.insns.last().map_or(code.pc, |i| i.pc);
+                let merge = &mut merges[number as usize];
+                leave(&mut thread, &mut called, (control, pc, last, slot), merge, facts);
+            }
+            continue;
+        }
+        let end = window.runs[at_run] as usize;
+        at_run += 1;
+        for n in at_event..end {
+            match window.events[n] {
+                Event::Insn(i) | Event::RepPart(i) => {
+                    let complete = matches!(window.events[n], Event::Insn(_));
+                    let code = &window.codes[i.block as usize];
+                    begin(&mut thread, &mut called, i.pc, facts);
+                    parents.push(thread.arrive(i.pc));
+                    let last = parents.len() as u32 - 1;
+                    let insn = &code.insns[usize::from(i.index)];
+                    if complete && insn.control != Control::Next && insn.control != Control::Jump {
+                        let mems = window.events[n + 1..end].iter().take_while(|e| matches!(e, Event::Mem(_)));
+                        let slot = mems.last().map_or(0, |e| if let Event::Mem(m) = e { m.addr } else { 0 });
+                        let merge = &mut merges[i.block as usize];
+                        leave(&mut thread, &mut called, (insn.control, i.pc, last, slot), merge, facts);
+                    }
+                }
+                Event::Mem(_) => at_address += 1,
+                Event::Special(Special::Syscall { pc, .. }) => parents.push(thread.arrive(pc)),
+                Event::Special(Special::Thread { tid, .. }) if tid != now => {
+                    let theirs = threads.remove(&tid).unwrap_or_default();
+                    threads.insert(now, std::mem::replace(&mut thread, theirs));
+                    now = tid;
+                    called = None;
+                }
+                Event::Special(Special::Signal { handler, .. }) => {
+                    called = None;
+                    thread.signal(handler);
+                }
+                Event::Special(Special::SigReturn { .. }) => {
+                    called = None;
+                    thread.sigreturn();
+                }
+                Event::Special(_) => {}
+            }
+        }
+        at_event = end;
+    }
+    window.last_parent = match thread.open.last() {
+        Some(o) if o.frame == thread.depth() => o.segment,
+        _ => thread.frames.last().map_or(NOTHING, |f| f.call),
+    };
+    window.parents = parents;
+}
+
+/// Code at `pc` runs next: the frame of a call that has just been made begins here.
+fn begin(thread: &mut Thread, called: &mut Option<(u32, u64)>, pc: u64, facts: &mut dyn Facts) {
+    if let Some((segment, slot)) = called.take() {
+        thread.call(segment, slot, pc);
+    }
+    if let Some(from) = thread.jumped.take() {
+        thread.land(from, pc, facts);
+    }
+}
+
+/// A block was left by a transfer of control.
+fn leave(
+    thread: &mut Thread,
+    called: &mut Option<(u32, u64)>,
+    (control, pc, segment, slot): (Control, u64, u32, u64),
+    merge: &mut Option<Merge>,
+    facts: &mut dyn Facts,
+) {
+    match control {
+        Control::Branch | Control::IndirectJump => {
+            let merge = *merge.get_or_insert_with(|| facts.merge(pc));
+            if control == Control::IndirectJump {
+                thread.jumped = Some(pc);
+            }
+            thread.branch(segment, merge);
+        }
+        Control::Call => *called = Some((segment, slot)),
+        Control::Return => thread.ret(slot),
+        Control::Next | Control::Jump | Control::Syscall => {}
+    }
+}

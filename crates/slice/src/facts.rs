@@ -1,0 +1,56 @@
+//! What a slice asks about code beyond what ran: where branches merge, and what saves and restores registers.
+
+use crate::registers::RegId;
+
+/// Where the ways from a branch come together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Merge {
+    /// At this instruction.
+    At(u64),
+    /// Only when the function is left, or never.
+    Exit,
+}
+
+/// What an instruction at a function's border does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Border {
+    /// It puts a register of the caller aside.
+    Save(RegId),
+    /// It brings it back.
+    Restore(RegId),
+}
+
+/// Facts about the code of a process; addresses are the guest's.
+pub trait Facts {
+    /// Where the ways from the branch at this address come together.
+    fn merge(&mut self, branch: u64) -> Merge;
+
+    /// The merge points behind `start` and before `end`, in order.
+    fn merge_points(&mut self, start: u64, end: u64) -> Vec<u64>;
+
+    fn border(&mut self, pc: u64) -> Option<Border>;
+
+    /// An indirect jump was seen to go from one address to another.
+    fn observe(&mut self, from: u64, to: u64);
+
+    fn same_function(&mut self, a: u64, b: u64) -> bool;
+}
+
+/// Knows nothing: branches merge when their function is left.
+pub struct NoFacts;
+
+impl Facts for NoFacts {
+    fn merge(&mut self, _: u64) -> Merge {
+        Merge::Exit
+    }
+    fn merge_points(&mut self, _: u64, _: u64) -> Vec<u64> {
+        Vec::new()
+    }
+    fn border(&mut self, _: u64) -> Option<Border> {
+        None
+    }
+    fn observe(&mut self, _: u64, _: u64) {}
+    fn same_function(&mut self, _: u64, _: u64) -> bool {
+        true
+    }
+}

@@ -1,0 +1,78 @@
+//! A slice: instructions that ran and matter, why each does, and how far it is from the criterion.
+
+use crate::registers::RegId;
+
+/// Why a node is in the slice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// It is what the slice was asked for.
+    Criterion,
+    /// It made the value of a register that the other one used.
+    Reg(RegId),
+    /// It made the byte at this address that the other one used.
+    Mem(u64),
+    /// It decided that the other one ran.
+    Control,
+    /// Had it gone the other way, something that the other one used might have been made elsewhere.
+    Potential,
+}
+
+/// One executed instruction of the slice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Node {
+    pub pc: u64,
+    /// When: the number of the block or event in the window, and of the instruction in it.
+    pub execution: u32,
+    pub insn: u16,
+    /// The segment of the window that it belongs to.
+    pub segment: u32,
+    pub thread: u32,
+    /// Steps from the criterion.
+    pub distance: u32,
+    /// The node through which the shortest path leads, and what the two have in common.
+    pub via: u32,
+    pub why: Why,
+    /// It is a system call; which one of the window's.
+    pub call: Option<u32>,
+}
+
+/// `user` depends on `maker`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Edge {
+    pub user: u32,
+    pub maker: u32,
+    pub why: Why,
+}
+
+/// Something the slice needs that was there before the window began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Input {
+    Reg { thread: u32, reg: RegId, node: u32 },
+    Mem { addr: u64, mask: u64, node: u32 },
+}
+
+/// What is in the slice. Node 0 is the criterion itself, not an instruction.
+#[derive(Clone, Debug, Default)]
+pub struct Slice {
+    pub nodes: Vec<Node>,
+    /// Only if all edges were asked for.
+    pub edges: Vec<Edge>,
+    pub inputs: Vec<Input>,
+    /// Save and restore pairs that were passed over.
+    pub bypassed: u64,
+    /// The walk was ended by its budget or by the user.
+    pub cut: bool,
+}
+
+impl Slice {
+    /// The shortest path from a node to the criterion, both included.
+    pub fn path(&self, node: u32) -> Vec<u32> {
+        let mut path = vec![node];
+        let mut at = node;
+        while at != 0 && path.len() <= self.nodes.len() {
+            at = self.nodes[at as usize].via;
+            path.push(at);
+        }
+        path
+    }
+}

@@ -1,0 +1,27 @@
+//! Dynamic slices: what made a value so, and why was it computed at all?
+//!
+//! ```text
+//! trace ─ Builder ─▶ Window (blocks, addresses, control parents) ─ backward ─▶ Slice (nodes, distances, paths, inputs)
+//!                       ▲ Facts: merges, saves and restores (from crate `flow`)
+//! ```
+//! [`window`] holds a traced stretch, [`insn`] says what each instruction makes of what, [`control`] who decided about
+//! what, [`backward`] walks. Nothing here knows a live process; whoever has one feeds a [`window::Builder`].
+
+pub mod backward;
+pub mod code;
+mod control;
+pub mod facts;
+pub mod graph;
+pub mod insn;
+pub mod registers;
+pub mod sites;
+mod syscalls;
+mod wants;
+pub mod window;
+
+pub use backward::{Criterion, Options, backward};
+pub use facts::{Border, Facts, Merge, NoFacts};
+pub use graph::{Edge, Input, Node, Slice, Why};
+pub use registers::RegId;
+pub use sites::Sites;
+pub use window::{Builder, CallEffects, Window};

@@ -1,0 +1,72 @@
+//! From a place in a window to the code around it: which instruction ends a segment, and who called.
+
+use trace::event::Event;
+use trace::format::Special;
+
+use crate::window::{EVENTS, NOTHING, Window};
+
+/// Answers where segments of a window are.
+pub struct Sites<'w> {
+    window: &'w Window,
+    /// For each execution its first segment.
+    first: Vec<u32>,
+    /// For each run of events its execution.
+    runs: Vec<u32>,
+}
+
+impl<'w> Sites<'w> {
+    pub fn new(window: &'w Window) -> Sites<'w> {
+        let mut first = Vec::with_capacity(window.blocks.len());
+        let (mut next, mut start, mut runs) = (0, 0, Vec::new());
+        for (execution, &number) in window.blocks.iter().enumerate() {
+            first.push(next);
+            if number == EVENTS {
+                let end = window.runs[runs.len()] as usize;
+                runs.push(execution as u32);
+                next += window.events[start..end].iter().filter(|e| has_segment(e)).count() as u32;
+                start = end;
+            } else {
+                next += window.codes[number as usize].segments.len() as u32;
+            }
+        }
+        Sites { window, first, runs }
+    }
+
+    /// The address of the last instruction of a segment.
+    pub fn pc(&self, segment: u32) -> Option<u64> {
+        let execution = self.first.partition_point(|f| *f <= segment).checked_sub(1)?;
+        let number = self.window.blocks[execution];
+        let in_it = (segment - self.first[execution]) as usize;
+        if number != EVENTS {
+            let code = &self.window.codes[number as usize];
+            let end = code.segments.get(in_it + 1).map_or(code.insns.len(), |s| usize::from(*s));
+            return code.insns.get(end.checked_sub(1)?).map(|i| i.pc);
+        }
+        let run = self.runs.binary_search(&(execution as u32)).ok()?;
+        let start = if run == 0 { 0 } else { self.window.runs[run - 1] as usize };
+        let events = &self.window.events[start..self.window.runs[run] as usize];
+        match events.iter().filter(|e| has_segment(e)).nth(in_it)? {
+            Event::Insn(i) | Event::RepPart(i) => Some(i.pc),
+            Event::Special(Special::Syscall { pc, .. }) => Some(*pc),
+            _ => None,
+        }
+    }
+
+    /// The innermost place around a segment that is `wanted`: the segment's own code, else the call it was made by, and so
+    /// on outwards. Answers its segment and address.
+    pub fn outward(&self, segment: u32, mut wanted: impl FnMut(u64) -> bool) -> Option<(u32, u64)> {
+        let mut at = self.window.parents.get(segment as usize).copied()?;
+        while at != NOTHING {
+            let pc = self.pc(at)?;
+            if wanted(pc) {
+                return Some((at, pc));
+            }
+            at = self.window.parents.get(at as usize).copied()?;
+        }
+        None
+    }
+}
+
+fn has_segment(event: &Event) -> bool {
+    matches!(event, Event::Insn(_) | Event::RepPart(_) | Event::Special(Special::Syscall { .. }))
+}

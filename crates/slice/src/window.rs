@@ -1,0 +1,244 @@
+//! A stretch of a run in memory: the blocks that ran, the addresses they touched, and what each depends on by control.
+//!
+//! ```text
+//! blocks      B7 B9 B7 E  B3 …        E: events, for what is not one complete plain block
+//! addresses   a  b  c  d  e …         of all accesses, in order; how many belong to a block its code tells
+//! parents     p  p  p  p  p …         one for each segment: the segment at whose end the deciding branch stands
+//! ```
+//! Arrays are walked from both ends, so nothing says where the addresses of a block begin. Per instruction this takes about
+//! five bytes.
+
+use std::collections::HashMap;
+use trace::chunk::{Chunk, ChunkSink, EXPLICIT};
+use trace::event::Event;
+use trace::format::Special;
+
+use crate::code::Code;
+use crate::facts::Facts;
+use crate::insn::{Control, Maker};
+
+/// In `blocks`: the next run of events.
+pub(crate) const EVENTS: u32 = u32::MAX;
+/// Not decided by anything in the window.
+pub(crate) const NOTHING: u32 = u32::MAX;
+
+/// What a system call wrote into the guest and took from it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallEffects {
+    pub pc: u64,
+    pub nr: u64,
+    pub args: [u64; 6],
+    pub result: i64,
+    /// Bytes that it wrote: address and length.
+    pub writes: Vec<(u64, u64)>,
+    /// Number of its record in the log.
+    pub record: u64,
+}
+
+/// The traced stretch.
+#[derive(Default)]
+pub struct Window {
+    pub(crate) blocks: Vec<u32>,
+    pub(crate) addresses: Vec<u64>,
+    pub(crate) events: Vec<Event>,
+    /// For each run of events its end.
+    pub(crate) runs: Vec<u32>,
+    pub(crate) parents: Vec<u32>,
+    pub(crate) codes: Vec<Code>,
+    /// The thread at the beginning and at the end.
+    pub(crate) threads: (u32, u32),
+    /// For each event that another thread runs, or the same again, who ran before.
+    pub(crate) ran_before: Vec<u32>,
+    /// For each system call in order the effects, where the log tells them.
+    pub(crate) calls: Vec<Option<CallEffects>>,
+    /// The segment that decides about whatever comes behind the end, of the thread that runs there.
+    pub(crate) last_parent: u32,
+    pub(crate) instructions: u64,
+    /// The budget was used up: the beginning of what was to be traced is missing.
+    pub cut: bool,
+}
+
+impl Window {
+    pub fn instructions(&self) -> u64 {
+        self.instructions
+    }
+
+    /// Blocks that ran, events included.
+    pub fn executions(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Bytes that the arrays take.
+    pub fn bytes(&self) -> usize {
+        self.blocks.capacity() * 4
+            + self.addresses.capacity() * 8
+            + self.parents.capacity() * 4
+            + self.events.capacity() * size_of::<Event>()
+    }
+
+    /// What is known about a system call, by its number in the window.
+    pub fn call(&self, number: u32) -> Option<&CallEffects> {
+        self.calls.get(number as usize)?.as_ref()
+    }
+
+    pub fn codes(&self) -> &[Code] {
+        &self.codes
+    }
+
+    /// How often each block ran, by its number among [`Window::codes`].
+    pub fn counts(&self) -> Vec<u64> {
+        let mut counts = vec![0; self.codes.len()];
+        for b in self.blocks.iter().filter(|b| **b != EVENTS) {
+            counts[*b as usize] += 1;
+        }
+        for e in &self.events {
+            if let Event::Insn(i) = e
+                && i.index == 0
+            {
+                counts[i.block as usize] += 1;
+            }
+        }
+        counts
+    }
+}
+
+/// Makes a window from a trace.
+#[derive(Default)]
+pub struct Builder {
+    window: Window,
+    maker: Maker,
+    /// Numbers of codes by block id.
+    numbers: Vec<u32>,
+    known: HashMap<u64, Vec<u32>>,
+    /// Targets of indirect jumps that were seen.
+    pub seen: HashMap<(u64, u64), ()>,
+    /// The block before ended with an indirect jump, at this address.
+    jumped: Option<u64>,
+    started: bool,
+}
+
+const UNKNOWN: u32 = u32::MAX;
+
+impl Builder {
+    pub fn new() -> Builder {
+        Builder::default()
+    }
+
+    fn number(&mut self, chunk: &Chunk<'_>, tag: u32) -> Option<u32> {
+        let id = trace::format::tag_id(tag) as usize;
+        if let Some(n) = self.numbers.get(id).filter(|n| **n != UNKNOWN) {
+            return Some(*n);
+        }
+        let block = chunk.block(tag)?;
+        if self.numbers.len() <= id {
+            self.numbers.resize(id + 1, UNKNOWN);
+        }
+        let number = self.window.codes.len() as u32;
+        self.window.codes.push(Code::new(block, &mut self.maker));
+        self.known.entry(block.pc).or_default().push(number);
+        self.numbers[id] = number;
+        Some(number)
+    }
+
+    fn arrive(&mut self, pc: u64) {
+        if let Some(from) = self.jumped.take() {
+            self.seen.insert((from, pc), ());
+        }
+    }
+
+    fn leave(&mut self, number: u32) {
+        let code = &self.window.codes[number as usize];
+        if code.control() == Control::IndirectJump {
+            self.jumped = code.insns.last().map(|i| i.pc);
+        }
+    }
+
+    fn events(&mut self, chunk: &Chunk<'_>, events: &[Event]) {
+        for e in events {
+            let mut e = *e;
+            match &mut e {
+                Event::Insn(i) | Event::RepPart(i) => {
+                    self.arrive(i.pc);
+                    let Some(number) = self.number(chunk, i.block) else { continue };
+                    i.block = number;
+                    self.window.instructions += 1;
+                    if usize::from(i.index) + 1 == self.window.codes[number as usize].insns.len() {
+                        self.leave(number);
+                    }
+                }
+                Event::Special(Special::Thread { tid, .. }) => {
+                    self.window.ran_before.push(self.window.threads.1);
+                    self.window.threads.1 = *tid;
+                }
+                Event::Mem(_) | Event::Special(_) => {}
+            }
+            self.window.events.push(e);
+        }
+        self.window.runs.push(self.window.events.len() as u32);
+        self.window.blocks.push(EVENTS);
+    }
+
+    /// The window, with control dependences from what is known about the program and `calls` beside its system calls.
+    pub fn finish(self, facts: &mut dyn Facts, calls: Vec<CallEffects>, bypass: bool) -> Window {
+        let Builder { mut window, seen, .. } = self;
+        let mut seen: Vec<(u64, u64)> = seen.into_keys().collect();
+        seen.sort_unstable();
+        for (from, to) in seen {
+            facts.observe(from, to);
+        }
+        for code in &mut window.codes {
+            code.refine(facts, bypass);
+        }
+        window.attach(calls);
+        crate::control::find_parents(&mut window, facts);
+        window
+    }
+}
+
+impl Window {
+    /// Puts what the log says about system calls beside those of the trace.
+    fn attach(&mut self, calls: Vec<CallEffects>) {
+        let mut calls: Vec<Option<CallEffects>> = calls.into_iter().map(Some).collect();
+        let mut next = 0;
+        for e in &self.events {
+            let Event::Special(Special::Syscall { pc, nr, result }) = e else { continue };
+            let fits = |c: &Option<CallEffects>| {
+                c.as_ref().is_some_and(|c| c.pc == *pc && c.nr == *nr && c.result as u64 == *result)
+            };
+            // Calls that were interrupted and made again, or came before the window, have no event.
+            let found = calls[next..].iter().position(fits);
+            self.calls.push(found.and_then(|n| calls[next + n].take()));
+            next += found.map_or(0, |n| n + 1);
+        }
+    }
+}
+
+impl ChunkSink for Builder {
+    fn chunk(&mut self, chunk: &Chunk<'_>) {
+        if !self.started {
+            self.started = true;
+            self.window.threads = (chunk.thread, chunk.thread);
+        }
+        self.window.addresses.extend_from_slice(chunk.addresses);
+        let (mut start, mut ends) = (0, chunk.explicit.iter());
+        for &tag in chunk.blocks {
+            if tag == EXPLICIT {
+                let end = ends.next().map_or(start, |e| *e as usize);
+                self.events(chunk, &chunk.events[start..end]);
+                start = end;
+                continue;
+            }
+            let Some(number) = self.number(chunk, tag) else { continue };
+            let code = &self.window.codes[number as usize];
+            let (pc, insns, jumps) = (code.pc, code.insns.len(), code.control() == Control::IndirectJump);
+            self.window.instructions += insns as u64;
+            if self.jumped.is_some() {
+                self.arrive(pc);
+            }
+            if jumps {
+                self.leave(number);
+            }
+            self.window.blocks.push(number);
+        }
+    }
+}
