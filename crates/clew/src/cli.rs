@@ -17,8 +17,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use debugger::Gdb;
 pub use oracle::Oracle;
 pub use recordings::{Info, Ls, Pack, Rm};
-use std::ffi::{OsStr, OsString};
 pub use slice::Slice;
+use std::ffi::{OsStr, OsString};
 pub use switch::{Demo, Switch};
 
 const STYLES: Styles =

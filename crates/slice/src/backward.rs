@@ -6,7 +6,7 @@
 //!
 //! A register that a function saved at its entry and restored at its exit is not followed through the stack: the want is
 //! carried by the slot, marked, to the save, and goes on as a want of the register before it. If something else wrote the
-//! slot in between, the pair was none: the walk begins again and takes that restore as an ordinary load.
+//! slot in between, the pair was none: when the walk is over it begins again and takes that restore as an ordinary load.
 //!
 //! Guarantee: on the same path and with the same store addresses, nothing outside the slice influences the criterion, as
 //! far as the parts of instructions ([`crate::insn`]) say everything. May miss: what the headers of [`crate::insn`] and
@@ -19,7 +19,7 @@ use trace::format::Special;
 use crate::code::Code;
 use crate::facts::Border;
 use crate::graph::{Edge, Input, Node, Slice, Why};
-use crate::insn::{Insn, Mode, Place, Use};
+use crate::insn::{Def, Insn, Mode, Place, Role, Use};
 use crate::registers::RegId;
 use crate::syscalls;
 use crate::wants::{FastMap, MemWants, RegWants, Want};
@@ -84,6 +84,8 @@ struct At {
     insn: u16,
     segment: u32,
     border: Option<Border>,
+    /// What it makes is taken as given.
+    given: bool,
 }
 
 struct Walk<'w> {
@@ -195,7 +197,11 @@ impl<'w> Walk<'w> {
                 run -= 1;
                 let start = if run == 0 { 0 } else { window.runs[run - 1] as usize };
                 let events = &window.events[start..window.runs[run] as usize];
-                self.events(execution as u32, events, Cursor { address: &mut address, segment: &mut segment, call: &mut call, turn: &mut turn });
+                self.events(
+                    execution as u32,
+                    events,
+                    Cursor { address: &mut address, segment: &mut segment, call: &mut call, turn: &mut turn },
+                );
             } else {
                 let code = &window.codes[number as usize];
                 address -= code.accesses();
@@ -203,10 +209,6 @@ impl<'w> Walk<'w> {
                 if self.concerns(code, address, segment) {
                     self.block(execution as u32, code, address, segment);
                 }
-            }
-            if !self.newly_refused.is_empty() {
-                // A restore that was none: all of this begins again.
-                return;
             }
         }
     }
@@ -249,7 +251,8 @@ impl<'w> Walk<'w> {
                 .zip(&insn.mem)
                 .map(|(addr, m)| Touched { addr: *addr, len: u64::from(m.size) })
                 .collect();
-            let at = At { execution, insn: n as u16, segment: in_segment, border: code.border(n as u16) };
+            let border = code.border(n as u16);
+            let at = At { execution, insn: n as u16, segment: in_segment, border, given: code.given };
             self.visit(insn, &at, &touched, decider, forced);
         }
     }
@@ -272,12 +275,7 @@ impl<'w> Walk<'w> {
         self.controls.remove(&segment)
     }
 
-    fn events(
-        &mut self,
-        execution: u32,
-        events: &'w [Event],
-        at: Cursor<'_>,
-    ) {
+    fn events(&mut self, execution: u32, events: &'w [Event], at: Cursor<'_>) {
         let mut accesses: Vec<Mem> = Vec::new();
         for (n, event) in events.iter().enumerate().rev() {
             match event {
@@ -328,7 +326,7 @@ impl<'w> Walk<'w> {
                 Touched { addr, len }
             })
             .collect();
-        let at = At { execution, insn, segment, border: code.border(i.index) };
+        let at = At { execution, insn, segment, border: code.border(i.index), given: code.given };
         let forced = self.is_forced(i.pc);
         self.visit(of_code, &at, &touched, decider, forced);
     }
@@ -350,6 +348,15 @@ impl<'w> Walk<'w> {
     }
 }
 
+/// The bytes of a group of eight that lies at `offset` from the beginning of an access, counted from there.
+fn shifted(mask: u64, offset: i64) -> u64 {
+    match offset {
+        0..64 => mask << offset,
+        -7..0 => mask >> -offset,
+        _ => 0,
+    }
+}
+
 /// What an instruction defined and somebody wanted.
 #[derive(Default)]
 struct Satisfied {
@@ -368,6 +375,9 @@ impl Walk<'_> {
             && self.carry(insn, at, reg, touched)
         {
             return;
+        }
+        if at.given {
+            return self.take_as_given(insn, touched);
         }
         let mut satisfied = Vec::with_capacity(insn.parts.len());
         for part in &insn.parts {
@@ -418,6 +428,55 @@ impl Walk<'_> {
             insn.decides.iter().for_each(|u| self.want_use(u, Mode::Whole, &all, touched, node));
         }
         self.want_control(self.window.parents[at.segment as usize], node);
+    }
+
+    /// An instruction of the dynamic linker: what it computes is given, what it only moves (arguments of the call that it
+    /// binds) goes on to where it came from.
+    fn take_as_given(&mut self, insn: &Insn, touched: &[Touched]) {
+        for part in &insn.parts {
+            if part.mode == Mode::Through {
+                self.pass_through(&part.defs[0].place, &part.uses);
+                continue;
+            }
+            let follows = insn.copies && part.mode == Mode::Bytes;
+            for def in &part.defs {
+                for (node, bytes) in self.taken_bytes(def, touched) {
+                    let s = Satisfied { by: Vec::new(), bytes, beyond: false };
+                    let values = part.uses.iter().filter(|u| follows && u.role == Role::Value);
+                    values.for_each(|u| self.want_use(u, part.mode, &s, touched, node));
+                }
+            }
+        }
+    }
+
+    /// Takes what is wanted of a definition: who wants it, and which bytes from its beginning.
+    fn taken_bytes(&mut self, def: &Def, touched: &[Touched]) -> Vec<(u32, u64)> {
+        match def.place {
+            Place::Reg(reg) => {
+                let mut taken = std::mem::take(&mut self.taken);
+                self.regs.take(reg, def.mask, def.kills, &mut taken);
+                let first = def.mask.trailing_zeros().min(63);
+                let found = taken.drain(..).map(|w| (w.node, w.mask >> first)).collect();
+                self.taken = taken;
+                found
+            }
+            Place::Mem(m) => {
+                let Some(t) = touched.get(usize::from(m)).copied() else { return Vec::new() };
+                let mut taken = std::mem::take(&mut self.taken_mem);
+                if t.len != 0 {
+                    self.mem.take(t.addr, t.len, def.kills, &mut taken);
+                }
+                let mut found = Vec::new();
+                for (w, offset) in taken.drain(..) {
+                    match w.token {
+                        0 => found.push((w.node, shifted(w.mask, offset))),
+                        _ => self.found_save(&w, None),
+                    }
+                }
+                self.taken_mem = taken;
+                found
+            }
+        }
     }
 
     fn is_too_far(&self, node: u32) -> bool {
@@ -471,11 +530,8 @@ impl Walk<'_> {
             }
             let addr = t.addr.wrapping_add_signed(offset + i64::from(w.mask.trailing_zeros()));
             s.by.push((w.node, Why::Mem(addr)));
-            match offset {
-                0..56 => s.bytes |= w.mask << offset,
-                -7..0 => s.bytes |= w.mask >> -offset,
-                _ => s.beyond = true,
-            }
+            s.bytes |= shifted(w.mask, offset);
+            s.beyond |= offset >= 57;
         }
         self.taken_mem = taken;
     }
@@ -498,7 +554,12 @@ impl Walk<'_> {
     fn carry(&mut self, insn: &Insn, at: &At, reg: RegId, touched: &[Touched]) -> bool {
         let from = insn.mem.iter().position(|m| m.read && m.size == 8).and_then(|n| touched.get(n));
         let Some(slot) = from.copied() else { return false };
-        if self.refused.contains(&(at.execution, at.insn)) || slot.addr & 7 != 0 || self.regs.any & reg.bit() == 0 {
+        let restore = (at.execution, at.insn);
+        if self.window.unpaired.contains(&restore)
+            || self.refused.contains(&restore)
+            || slot.addr & 7 != 0
+            || self.regs.any & reg.bit() == 0
+        {
             return false;
         }
         let defines_only = |r: RegId| insn.defines & !(r.bit() | RegId::RSP.bit()) == 0;
@@ -536,7 +597,7 @@ impl Walk<'_> {
     // ---- wanting ----
 
     fn want_use(&mut self, u: &Use, mode: Mode, s: &Satisfied, touched: &[Touched], node: u32) {
-        let by_bytes = matches!(mode, Mode::Bytes | Mode::Signed) && u.role == crate::insn::Role::Value;
+        let by_bytes = matches!(mode, Mode::Bytes | Mode::Signed) && u.role == Role::Value;
         match u.place {
             Place::Reg(reg) => {
                 let mut mask = u.mask;
@@ -625,7 +686,7 @@ impl Walk<'_> {
         if s.by.is_empty() {
             return;
         }
-        let at = At { execution, insn, segment, border: None };
+        let at = At { execution, insn, segment, border: None, given: false };
         let by = std::mem::take(&mut s.by);
         let node = self.join(pc, &at, &by, Some(call as u32));
         if self.is_too_far(node) {

@@ -19,6 +19,8 @@ pub struct Code {
     pub stores: Vec<(u16, u32)>,
     /// Where segments begin: the first instruction, and merge points of branches.
     pub segments: Vec<u16>,
+    /// It is the dynamic linker's: what it makes is taken as given.
+    pub given: bool,
     /// What registers of callers its instructions save and restore.
     pub borders: Vec<(u16, Border)>,
 }
@@ -33,6 +35,7 @@ impl Code {
             defines: 0,
             stores: Vec::new(),
             segments: vec![0],
+            given: false,
             borders: Vec::new(),
         };
         for (n, i) in block.insns.iter().enumerate() {
@@ -61,6 +64,7 @@ impl Code {
         let index_of = |pc: u64| self.insns.iter().position(|i| i.pc == pc).map(|n| n as u16);
         self.segments = [0].into_iter().chain(merges.into_iter().filter_map(index_of).filter(|n| *n > 0)).collect();
         self.segments.dedup();
+        self.given = facts.is_linker(self.pc);
         self.borders.clear();
         if bypass {
             let border = |(n, i): (usize, &Insn)| facts.border(i.pc).map(|b| (n as u16, b));

@@ -10,12 +10,13 @@
 //!
 //! Source: Xin and Zhang, Efficient online detection of dynamic control dependence (ISSTA 2007).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use trace::event::Event;
 use trace::format::Special;
 
-use crate::facts::{Facts, Merge};
+use crate::facts::{Border, Facts, Merge};
 use crate::insn::Control;
+use crate::registers::RegId;
 use crate::window::{EVENTS, NOTHING, Window};
 
 /// Farther apart than this, two return addresses lie on different stacks.
@@ -35,6 +36,14 @@ struct Frame {
     call: u32,
     /// An instruction of the function, to tell it from others.
     pc: u64,
+    /// Registers that it has put aside, and where.
+    saved: Vec<(RegId, u64)>,
+}
+
+impl Frame {
+    fn new(slot: u64, call: u32, pc: u64) -> Frame {
+        Frame { slot, call, pc, saved: Vec::new() }
+    }
 }
 
 #[derive(Default)]
@@ -74,7 +83,7 @@ impl Thread {
         while self.frames.last().is_some_and(|f| f.slot != 0 && f.slot <= slot && slot - f.slot < SAME_STACK) {
             self.drop_frame();
         }
-        self.frames.push(Frame { slot, call: segment, pc: target });
+        self.frames.push(Frame::new(slot, segment, target));
     }
 
     fn ret(&mut self, slot: u64) {
@@ -91,7 +100,7 @@ impl Thread {
     }
 
     fn signal(&mut self, handler: u64) {
-        self.frames.push(Frame { slot: 0, call: NOTHING, pc: handler });
+        self.frames.push(Frame::new(0, NOTHING, handler));
     }
 
     fn sigreturn(&mut self) {
@@ -109,6 +118,18 @@ impl Thread {
         let under_way = |f: &Frame, facts: &mut dyn Facts| f.pc != to && facts.same_function(f.pc, to);
         if let Some(n) = (barrier..self.frames.len()).rev().find(|n| under_way(&self.frames[*n], facts)) {
             self.truncate(n + 1);
+        }
+    }
+
+    /// An instruction at a function's border ran. Is it a restore of what was not put aside there?
+    fn border(&mut self, border: Border, slot: u64) -> bool {
+        let Some(frame) = self.frames.last_mut() else { return matches!(border, Border::Restore(_)) };
+        match border {
+            Border::Save(reg) => {
+                frame.saved.push((reg, slot));
+                false
+            }
+            Border::Restore(reg) => !frame.saved.contains(&(reg, slot)),
         }
     }
 
@@ -135,12 +156,20 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts) {
     let mut now = window.threads.0;
     let mut thread = threads.remove(&now).unwrap_or_default();
     let mut called: Option<(u32, u64)> = None;
-    for &number in &window.blocks {
+    let mut unpaired = HashSet::new();
+    for (execution, &number) in window.blocks.iter().enumerate() {
         if number != EVENTS {
             let code = &window.codes[number as usize];
             begin(&mut thread, &mut called, code.pc, facts);
             for s in &code.segments {
                 parents.push(thread.arrive(code.insns[usize::from(*s)].pc));
+            }
+            for (insn, border) in &code.borders {
+                let first = at_address + code.accesses_of(usize::from(*insn)).start;
+                let slot = window.addresses.get(first).copied().unwrap_or(0);
+                if thread.border(*border, slot) {
+                    unpaired.insert((execution as u32, *insn));
+                }
             }
             at_address += code.accesses();
             let last = parents.len() as u32 - 1;
@@ -164,6 +193,12 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts) {
                     parents.push(thread.arrive(i.pc));
                     let last = parents.len() as u32 - 1;
                     let insn = &code.insns[usize::from(i.index)];
+                    if let Some(border) = code.border(i.index)
+                        && let Some(Event::Mem(m)) = window.events.get(n + 1)
+                        && thread.border(border, m.addr)
+                    {
+                        unpaired.insert((execution as u32, (n - at_event) as u16));
+                    }
                     if complete && insn.control != Control::Next && insn.control != Control::Jump {
                         let mems = window.events[n + 1..end].iter().take_while(|e| matches!(e, Event::Mem(_)));
                         let slot = mems.last().map_or(0, |e| if let Event::Mem(m) = e { m.addr } else { 0 });
@@ -197,6 +232,7 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts) {
         _ => thread.frames.last().map_or(NOTHING, |f| f.call),
     };
     window.parents = parents;
+    window.unpaired = unpaired;
 }
 
 /// Code at `pc` runs next: the frame of a call that has just been made begins here.

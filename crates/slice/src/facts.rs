@@ -34,6 +34,10 @@ pub trait Facts {
     fn observe(&mut self, from: u64, to: u64);
 
     fn same_function(&mut self, a: u64, b: u64) -> bool;
+
+    /// Is this code of the dynamic linker? What it makes (addresses of functions and variables) is taken as given: that a
+    /// library was loaded says nothing about a program's values.
+    fn is_linker(&mut self, pc: u64) -> bool;
 }
 
 /// Knows nothing: branches merge when their function is left.
@@ -52,5 +56,8 @@ impl Facts for NoFacts {
     fn observe(&mut self, _: u64, _: u64) {}
     fn same_function(&mut self, _: u64, _: u64) -> bool {
         true
+    }
+    fn is_linker(&mut self, _: u64) -> bool {
+        false
     }
 }

@@ -175,14 +175,13 @@ fn is_address_only(i: &Instruction, reg: RegId) -> bool {
     let named = |r: Register| locate(r).and_then(|(reg, _)| RegId::of(reg)) == Some(reg);
     let in_address = named(i.memory_base()) || named(i.memory_index());
     let as_operand = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && named(i.op_register(n)));
-    let string = matches!(
-        i.op0_kind(),
-        OpKind::MemoryESRDI | OpKind::MemoryESEDI | OpKind::MemorySegRSI | OpKind::MemorySegESI
-    ) || i.op_count() > 1
-        && matches!(
-            i.op1_kind(),
-            OpKind::MemoryESRDI | OpKind::MemoryESEDI | OpKind::MemorySegRSI | OpKind::MemorySegESI
-        );
+    let string =
+        matches!(i.op0_kind(), OpKind::MemoryESRDI | OpKind::MemoryESEDI | OpKind::MemorySegRSI | OpKind::MemorySegESI)
+            || i.op_count() > 1
+                && matches!(
+                    i.op1_kind(),
+                    OpKind::MemoryESRDI | OpKind::MemoryESEDI | OpKind::MemorySegRSI | OpKind::MemorySegESI
+                );
     i.mnemonic() != Mnemonic::Lea && (in_address && !as_operand || string && reg != RegId::RAX && reg != RegId::FLAGS)
 }
 
@@ -289,7 +288,21 @@ fn copies(i: &Instruction) -> bool {
     use Mnemonic::*;
     let bitwise = matches!(
         i.mnemonic(),
-        And | Or | Xor | Not | Pand | Por | Pxor | Pandn | Andps | Andpd | Orps | Orpd | Xorps | Xorpd | Andnps | Andnpd
+        And | Or
+            | Xor
+            | Not
+            | Pand
+            | Por
+            | Pxor
+            | Pandn
+            | Andps
+            | Andpd
+            | Orps
+            | Orpd
+            | Xorps
+            | Xorpd
+            | Andnps
+            | Andnpd
     );
     matches!(i.mnemonic(), Push | Pop | Movsb | Movsw | Movsq | Xchg) || mode_of(i).is_some() && !bitwise
 }
@@ -329,7 +342,8 @@ fn string_move(all: Part) -> Vec<Part> {
     let (memory, registers): (Vec<Def>, Vec<Def>) = all.defs.iter().partition(|d| matches!(d.place, Place::Mem(_)));
     let (values, addresses): (Vec<Use>, Vec<Use>) = all.uses.iter().partition(|u| matches!(u.place, Place::Mem(_)));
     let addresses: Vec<Use> = addresses.into_iter().map(|u| Use { role: Role::Address, ..u }).collect();
-    let moved = Part { defs: memory, uses: values.into_iter().chain(addresses.iter().copied()).collect(), mode: Mode::Bytes };
+    let moved =
+        Part { defs: memory, uses: values.into_iter().chain(addresses.iter().copied()).collect(), mode: Mode::Bytes };
     let mut parts = vec![moved];
     // Each register moves on by itself and by the count.
     for def in registers {

@@ -179,8 +179,9 @@ impl MemWants {
             }
             return (a..=b).any(|g| p.bits[(g >> 6) as usize] >> (g & 63) & 1 != 0);
         }
-        groups(addr, u64::from(len))
-            .any(|(page, g, _, _)| self.pages.get(&page).is_some_and(|p| p.bits[usize::from(g >> 6)] >> (g & 63) & 1 != 0))
+        groups(addr, u64::from(len)).any(|(page, g, _, _)| {
+            self.pages.get(&page).is_some_and(|p| p.bits[usize::from(g >> 6)] >> (g & 63) & 1 != 0)
+        })
     }
 
     /// Who wants bytes of a range, with the offsets of the bytes from its start as `offset` + the bits of the mask; they are
@@ -231,7 +232,10 @@ impl MemWants {
     pub fn rest(&self) -> Vec<(u64, Want)> {
         let of_page = |(page, p): (&u64, &Page)| {
             let start = page << PAGE;
-            p.lists.iter().flat_map(|(g, l)| l.iter().map(|w| (start + u64::from(*g) * 8, *w)).collect::<Vec<_>>()).collect::<Vec<_>>()
+            p.lists
+                .iter()
+                .flat_map(|(g, l)| l.iter().map(|w| (start + u64::from(*g) * 8, *w)).collect::<Vec<_>>())
+                .collect::<Vec<_>>()
         };
         let mut all: Vec<(u64, Want)> = self.pages.iter().flat_map(of_page).collect();
         all.sort_unstable_by_key(|(at, w)| (*at, w.node));

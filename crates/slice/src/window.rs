@@ -8,7 +8,7 @@
 //! Arrays are walked from both ends, so nothing says where the addresses of a block begin. Per instruction this takes about
 //! five bytes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use trace::chunk::{Chunk, ChunkSink, EXPLICIT};
 use trace::event::Event;
 use trace::format::Special;
@@ -53,6 +53,8 @@ pub struct Window {
     pub(crate) calls: Vec<Option<CallEffects>>,
     /// The segment that decides about whatever comes behind the end, of the thread that runs there.
     pub(crate) last_parent: u32,
+    /// Restores of registers that no save belongs to: execution and instruction.
+    pub(crate) unpaired: HashSet<(u32, u16)>,
     pub(crate) instructions: u64,
     /// The budget was used up: the beginning of what was to be traced is missing.
     pub cut: bool,

@@ -57,7 +57,7 @@ impl Finder<'_> {
         Ok(start)
     }
 
-    fn to_end(&mut self) -> Result<(), Refusal> {
+    fn seek_end(&mut self) -> Result<(), Refusal> {
         self.session.seek_end(self.interrupted).map(drop).map_err(Refusal::internal)
     }
 
@@ -66,9 +66,14 @@ impl Finder<'_> {
         let end = self.recording.unit(&self.unit).ok().and_then(|u| u.end);
         let signal = match end {
             Some(e) if e.ending == Ending::Signaled => e.status,
-            _ => return Err(Refusal::usage(format!("process {} did not crash: try --output, --exit or --at", self.unit))),
+            _ => {
+                return Err(Refusal::usage(format!(
+                    "process {} did not crash: try --output, --exit or --at",
+                    self.unit
+                )));
+            }
         };
-        self.to_end()?;
+        self.seek_end()?;
         let moment = self.session.moment();
         let place = self.locate(moment.pc);
         let mut criterion = Criterion { control: true, ..Criterion::default() };
@@ -104,9 +109,8 @@ impl Finder<'_> {
 
     /// The exit status.
     fn exit(&mut self) -> Result<Start, Refusal> {
-        self.to_end()?;
-        let criterion =
-            Criterion { control: true, registers: vec![(RegId::RDI, 0xf)], ..Criterion::default() };
+        self.seek_end()?;
+        let criterion = Criterion { control: true, registers: vec![(RegId::RDI, 0xf)], ..Criterion::default() };
         let status = self.recording.unit(&self.unit).ok().and_then(|u| u.end).map_or(0, |e| e.status);
         let text = format!("the exit status {status}");
         Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() })
@@ -114,7 +118,7 @@ impl Finder<'_> {
 
     /// The end of the run, and what is named there.
     fn end(&mut self) -> Result<Start, Refusal> {
-        self.to_end()?;
+        self.seek_end()?;
         let mut criterion = Criterion::default();
         let text = self.named(&mut criterion)?;
         if criterion == Criterion::default() {
@@ -136,7 +140,7 @@ impl Finder<'_> {
             None => (1, text),
         };
         if n == "end" {
-            self.to_end()?;
+            self.seek_end()?;
             let criterion = Criterion { control: true, ..Criterion::default() };
             let text = "the end of the output".to_owned();
             return Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() });
@@ -159,7 +163,7 @@ impl Finder<'_> {
     /// A place in the program.
     fn place(&mut self, text: &str) -> Result<Start, Refusal> {
         let at: At = text.parse().map_err(Refusal::usage)?;
-        self.to_end()?;
+        self.seek_end()?;
         let loaded = self.session.loaded(self.recording, self.images).map_err(Refusal::internal)?;
         let ranges = ranges_of(&loaded, &at.place).map_err(Refusal::usage)?;
         let starts: Vec<u64> = ranges.starts.clone();
@@ -201,10 +205,8 @@ impl Finder<'_> {
             if self.session.ended().is_some() {
                 break;
             }
-            let is_call = matches!(
-                insn.flow_control(),
-                iced_x86::FlowControl::Call | iced_x86::FlowControl::IndirectCall
-            );
+            let is_call =
+                matches!(insn.flow_control(), iced_x86::FlowControl::Call | iced_x86::FlowControl::IndirectCall);
             if is_call && insn.mnemonic() != iced_x86::Mnemonic::Syscall {
                 self.session.set_breakpoints(&[insn.next_ip()]);
                 let stopped = self.session.forward(None, self.interrupted).map_err(Refusal::internal);

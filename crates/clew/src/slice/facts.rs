@@ -3,13 +3,14 @@
 //! Code is read from the process, so addresses are the guest's throughout and patched code is seen as it ran. Functions
 //! come from the symbols of the images.
 
-use flow::{CodeRange, Flow, FunctionHint, Function};
+use flow::{CodeRange, Flow, Function, FunctionHint};
 use image::{LoadedImages, SymbolKind};
 use model::GuestAddr;
 use model::serve::MapInfo;
 use session::Session;
 use slice::{Border, Facts, Merge, RegId};
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 const READABLE: u8 = 1;
@@ -31,11 +32,17 @@ pub struct Program {
     /// Functions whose borders are known, by entry.
     met: HashMap<u64, ()>,
     refine: bool,
+    linker: Vec<(u64, u64)>,
 }
 
 impl Program {
     /// The code that is mapped at the session's moment. Without `refine`, branches merge where their function ends.
-    pub fn new(session: &Session, loaded: &LoadedImages, refine: bool) -> Result<Program, session::Error> {
+    pub fn new(
+        session: &Session,
+        loaded: &LoadedImages,
+        paths: &[Option<PathBuf>],
+        refine: bool,
+    ) -> Result<Program, session::Error> {
         let maps = session.maps()?;
         let mut files: HashMap<&str, Vec<&MapInfo>> = HashMap::new();
         for m in maps.iter().filter(|m| !m.key.is_empty()) {
@@ -52,7 +59,13 @@ impl Program {
                 .with_data(data.map(|m| bytes(session, m)).collect());
             parts.push(Part { ranges: code.iter().map(|m| (m.start, m.end)).collect(), flow });
         }
-        Ok(Program { parts, borders: HashMap::new(), met: HashMap::new(), refine })
+        let is_linker = |m: &&MapInfo| {
+            let name = loaded.at(GuestAddr(m.start)).and_then(|(n, _, _)| paths.get(n)?.as_ref()?.file_name());
+            name.is_some_and(|n| n.to_string_lossy().starts_with("ld-linux"))
+        };
+        let code = maps.iter().filter(|m| m.prot & EXECUTABLE != 0);
+        let linker = code.filter(is_linker).map(|m| (m.start, m.end)).collect();
+        Ok(Program { parts, borders: HashMap::new(), met: HashMap::new(), refine, linker })
     }
 
     fn function(&mut self, pc: u64) -> Option<Arc<Function>> {
@@ -109,6 +122,10 @@ impl Facts for Program {
         if let Some(part) = self.parts.iter_mut().find(|p| p.ranges.iter().any(|(a, b)| (*a..*b).contains(&from))) {
             part.flow.observe(from, to);
         }
+    }
+
+    fn is_linker(&mut self, pc: u64) -> bool {
+        self.linker.iter().any(|(a, b)| (*a..*b).contains(&pc))
     }
 
     fn same_function(&mut self, a: u64, b: u64) -> bool {

@@ -66,8 +66,9 @@ impl<'a> Origins<'a> {
         Origins { loaded, own, known: HashMap::new() }
     }
 
-    pub fn is_own(&self, pc: u64) -> bool {
-        self.loaded.at(GuestAddr(pc)).is_some_and(|(n, _, _)| self.own[n])
+    /// Is it the program's own code? Where lines are known, code without one (start-up code, stubs of calls) is not.
+    pub fn is_own(&mut self, pc: u64) -> bool {
+        self.of(pc).own
     }
 
     pub fn of(&mut self, pc: u64) -> &Origin {
@@ -83,7 +84,9 @@ impl<'a> Origins<'a> {
                 Some(f) if found.line.is_none() => format!("{f}+{:#x}", found.offset_in_function),
                 _ => format!("{name}+{:#x}", at.0),
             };
-            Origin { file, full: found.file, line: found.line, function: found.function, address, own: own[n] }
+            let has_line = found.line.is_some_and(|l| l > 0);
+            let own = own[n] && (has_line || !image.image.has_debug_info());
+            Origin { file, full: found.file, line: found.line, function: found.function, address, own }
         })
     }
 }
@@ -128,7 +131,7 @@ impl<'a> Squash<'a> {
     }
 
     /// Segment and address under which a node is shown.
-    pub fn shown(&mut self, node: &slice::Node, origins: &Origins<'_>) -> Option<(u32, u64)> {
+    pub fn shown(&mut self, node: &slice::Node, origins: &mut Origins<'_>) -> Option<(u32, u64)> {
         if self.libs || origins.is_own(node.pc) {
             return Some((node.segment, node.pc));
         }
@@ -168,7 +171,7 @@ pub fn gather(window: &Window, slice: &Slice, origins: &mut Origins<'_>, squash:
             node: g.node,
         })
         .collect();
-    list.sort_by(|a, b| (a.distance, a.origin.key()).cmp(&(b.distance, b.origin.key())));
+    list.sort_by_key(|l| (l.distance, l.origin.key()));
     Lines { list, executed: executed.len() }
 }
 

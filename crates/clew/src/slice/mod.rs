@@ -17,8 +17,8 @@ use crate::home::{self, Opened};
 use crate::message::{self, Messages, Paint};
 use crate::startup::Startup;
 use crate::status;
-pub use crate::switch::Refusal;
 use crate::switch;
+pub use crate::switch::Refusal;
 use criterion::{Finder, Start};
 use lines::{Origins, Squash};
 use model::log::Ending;
@@ -140,7 +140,7 @@ impl Job<'_> {
         let traced = traced.map_err(Refusal::internal)?;
         let trace = begun.elapsed() - find;
         let calls = tracing::calls(recording, &unit).map_err(Refusal::internal)?;
-        let facts = facts::Program::new(&session, &loaded, !self.options.no_refinement);
+        let facts = facts::Program::new(&session, &loaded, &paths, !self.options.no_refinement);
         let mut facts = facts.map_err(Refusal::internal)?;
         let window = traced.builder.finish(&mut facts, calls, !self.options.no_bypass);
         let prepare = begun.elapsed() - find - trace;
@@ -210,7 +210,9 @@ pub fn outputs_of(replayer: &Replayer<'_>, recording: &Recording) -> Result<Outp
         let Ok(log) = recording.log(&unit.name) else { continue };
         let calls = log.records().filter(|(_, r)| r.kind == Kind::Call);
         let calls = calls.filter_map(|(_, r)| CallRecord::decode(r.payload));
-        by_time.extend(calls.map(|c| ((unit.name.pid, c.time), (unit.name, Moment { tick: c.tick, pc: c.pc }))));
+        // The tick that the call itself makes is counted in its record.
+        let before = |c: &CallRecord| Moment { tick: c.tick.saturating_sub(1), pc: c.pc };
+        by_time.extend(calls.map(|c| ((unit.name.pid, c.time), (unit.name, before(&c)))));
     }
     let mut pieces = Vec::new();
     let how = ReplayOptions { emit: true, descendants: true, ..ReplayOptions::default() };

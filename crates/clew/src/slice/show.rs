@@ -71,7 +71,11 @@ impl Show<'_> {
             }
         }
         if self.lines.list.len() > SHOWN {
-            let _ = writeln!(out, "\n… and {} more lines, farther away (--json has them all)", self.lines.list.len() - SHOWN);
+            let _ = writeln!(
+                out,
+                "\n… and {} more lines, farther away (--json has them all)",
+                self.lines.list.len() - SHOWN
+            );
         }
         let _ = writeln!(out, "\n{}", self.summary());
         for input in self.inputs() {
@@ -157,7 +161,7 @@ impl Show<'_> {
     }
 
     fn place_of(&mut self, node: &slice::Node) -> String {
-        match self.squash.shown(node, &self.origins) {
+        match self.squash.shown(node, &mut self.origins) {
             Some((_, pc)) => self.origins.of(pc).short(),
             None => self.origins.of(node.pc).short(),
         }
@@ -175,9 +179,7 @@ impl Show<'_> {
     fn path(&mut self, wanted: &str) -> Result<String, String> {
         let (file, line) = wanted.rsplit_once(':').ok_or_else(|| format!("`{wanted}` is no line: write FILE:LINE"))?;
         let line: u32 = line.parse().map_err(|_| format!("`{wanted}` is no line: write FILE:LINE"))?;
-        let fits = |l: &&Line| {
-            l.origin.line == Some(line) && l.origin.full.as_ref().is_some_and(|f| f.ends_with(file))
-        };
+        let fits = |l: &&Line| l.origin.line == Some(line) && l.origin.full.as_ref().is_some_and(|f| f.ends_with(file));
         let Some(found) = self.lines.list.iter().find(fits) else {
             return Err(format!("{wanted} is not in the slice of {}", self.answer.start.text));
         };
@@ -194,9 +196,10 @@ impl Show<'_> {
                 break;
             }
             let n = self.answer.slice.nodes[node as usize];
-            let pc = self.squash.shown(&n, &self.origins).map_or(n.pc, |(_, pc)| pc);
+            let pc = self.squash.shown(&n, &mut self.origins).map_or(n.pc, |(_, pc)| pc);
             let origin = self.origins.of(pc).clone();
-            let text = origin.full.as_deref().zip(origin.line).and_then(|(f, l)| sources.line(f, l)).unwrap_or_default();
+            let text =
+                origin.full.as_deref().zip(origin.line).and_then(|(f, l)| sources.line(f, l)).unwrap_or_default();
             let _ = writeln!(out, "  {}  {text}", self.paint.strong(&place));
             let _ = writeln!(out, "     ↓ {}", self.because(n.why));
             last = place;

@@ -110,9 +110,7 @@ pub fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result
     let interrupted = make::interruption();
     let name = match &options.recording {
         Some(name) => name.clone(),
-        None => {
-            record_quietly(&options.command, options.oracle.timeout, startup, messages)?
-        }
+        None => record_quietly(&options.command, options.oracle.timeout, startup, messages)?,
     };
     let (opened, unit) = home::find(&name, startup).map_err(Refusal::usage)?;
     let quiet = options.quiet || options.json || !rustix::termios::isatty(rustix::stdio::stderr());
