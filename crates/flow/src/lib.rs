@@ -13,18 +13,23 @@
 //! landing pad reaches, until it is observed or asked for; functions that neither a hint nor a call shows.
 
 mod code;
+mod define;
 mod discover;
 mod dominators;
 mod extents;
 mod function;
 mod jump_table;
 mod merging;
+mod places;
 mod returns;
 mod saves;
+mod summaries;
 mod view;
 
 pub use code::CodeRange;
+pub use define::MayDefine;
 pub use extents::{FunctionHint, Import};
 pub use function::{Block, CallSite, CallTarget, Ending, Exit, Function, Merge};
+pub use places::Place;
 pub use saves::{MAX_SAVES, Save};
 pub use view::Flow;

@@ -10,6 +10,7 @@ use crate::discover::{Discovery, Observed, jumps_out};
 use crate::extents::{Begun, Extents, FunctionHint, Import, cold_base};
 use crate::function::{CallTarget, Function};
 use crate::returns::{Next, Returns, next};
+use crate::summaries::Summaries;
 
 /// Candidates for the function that a moved part belongs to that are looked at.
 const OWNERS: usize = 8;
@@ -24,6 +25,7 @@ pub struct Flow {
     functions: HashMap<u64, Arc<Function>>,
     /// Start of a moved part to the start of the function it belongs to; to itself if it belongs to none.
     owners: HashMap<u64, u64>,
+    pub(crate) summaries: Summaries,
 }
 
 impl std::fmt::Debug for Flow {
@@ -45,6 +47,7 @@ impl Flow {
             isa: Isa::new(),
             functions: HashMap::new(),
             owners: HashMap::new(),
+            summaries: Summaries::default(),
         }
     }
 
@@ -84,6 +87,7 @@ impl Flow {
             return false;
         }
         if call {
+            self.summaries.forget_call_trees();
             self.entry_seen(to);
             return false;
         }
@@ -115,18 +119,14 @@ impl Flow {
     /// Control was seen to enter a function here: the target of a call, the program's entry, a callback, a handler.
     pub fn entry_seen(&mut self, addr: u64) {
         match self.extents.begin(&self.memory, addr) {
-            Begun::Known => {}
+            Begun::Known | Begun::New { shortened: None } => {}
             Begun::Inside(start) => {
                 let missing = self.functions.get(&start).is_some_and(|f| !f.contains(addr));
                 if self.observed.roots.entry(start).or_default().insert(addr) && missing {
-                    self.functions.remove(&start);
+                    self.drop_function(start);
                 }
             }
-            Begun::New { shortened } => {
-                if let Some(start) = shortened {
-                    self.functions.remove(&start);
-                }
-            }
+            Begun::New { shortened: Some(start) } => self.drop_function(start),
         }
     }
 
@@ -155,7 +155,7 @@ impl Flow {
         }
         // A part that its owner did not reach at this address, or the function itself.
         self.observed.roots.entry(start).or_default().insert(pc);
-        self.functions.remove(&start);
+        self.drop_function(start);
         let function = self.analysed(start)?;
         if function.contains(pc) || function.is_cut() {
             return Some(function);
@@ -231,10 +231,16 @@ impl Flow {
         start
     }
 
+    fn drop_function(&mut self, start: u64) {
+        if self.functions.remove(&start).is_some() {
+            self.summaries.forget(start);
+        }
+    }
+
     /// Drops cached functions. True if there was one.
     fn forget(&mut self, stale: impl Fn(&Function) -> bool) -> bool {
-        let before = self.functions.len();
-        self.functions.retain(|_, f| !stale(f));
-        self.functions.len() != before
+        let dropped: Vec<u64> = self.functions.iter().filter(|(_, f)| stale(f)).map(|(start, _)| *start).collect();
+        dropped.iter().for_each(|start| self.drop_function(*start));
+        !dropped.is_empty()
     }
 }

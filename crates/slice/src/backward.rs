@@ -13,13 +13,14 @@
 //! [`crate::control`] name.
 
 use std::collections::HashSet;
+use std::rc::Rc;
 use trace::event::{Event, Insn as InsnEvent, Mem};
 use trace::format::Special;
 
 use crate::code::Code;
-use crate::facts::Border;
+use crate::facts::{Border, Facts, MayDefine};
 use crate::graph::{Edge, Input, Node, Slice, Why};
-use crate::insn::{Def, Insn, Mode, Place, Role, Use};
+use crate::insn::{Control, Def, Insn, Mode, Place, Role, Use};
 use crate::registers::RegId;
 use crate::syscalls;
 use crate::wants::{FastMap, MemWants, RegWants, Want};
@@ -49,6 +50,12 @@ pub struct Options {
     /// Dependences through these are not followed.
     pub prune_memory: Vec<(u64, u64)>,
     pub prune_registers: Vec<RegId>,
+    /// Branches count that, taken the other way, might have made a used value elsewhere.
+    pub relevant: bool,
+    /// Stores through pointers in code that did not run count too.
+    pub pointers: bool,
+    /// Where stacks are: what pointers lead to lies outside.
+    pub stacks: std::ops::Range<u64>,
     /// No more than so many nodes; 0 is no limit.
     pub most_nodes: usize,
     /// No farther from the criterion than this; 0 is no limit.
@@ -99,11 +106,19 @@ struct Walk<'w> {
     mem: MemWants,
     /// Wanted ends of segments.
     controls: FastMap<u32, u32>,
+    /// Those of them that are wanted only for what they might have done.
+    potential: HashSet<u32>,
     control_bits: Vec<u64>,
     tokens: Vec<Token>,
     refused: &'w HashSet<(u32, u16)>,
     newly_refused: Vec<(u32, u16)>,
     thread: u32,
+    facts: &'w mut dyn Facts,
+    /// What branches might have done, by address and where they went.
+    others_ways: FastMap<(u64, u64), Rc<MayDefine>>,
+    /// The address at which the present thread goes on, and the others.
+    next: u64,
+    nexts: FastMap<u32, u64>,
     taken: Vec<Want>,
     taken_mem: Vec<(Want, i64)>,
     /// Instructions of the criterion are still looked for.
@@ -116,11 +131,12 @@ pub fn backward(
     window: &Window,
     criterion: &Criterion,
     options: &Options,
+    facts: &mut dyn Facts,
     interrupted: &mut dyn FnMut() -> bool,
 ) -> Slice {
     let mut refused = HashSet::new();
     loop {
-        let mut walk = Walk::new(window, options, &refused);
+        let mut walk = Walk::new(window, options, &refused, facts);
         walk.start(criterion);
         walk.run(interrupted);
         if walk.newly_refused.is_empty() {
@@ -133,8 +149,17 @@ pub fn backward(
 }
 
 impl<'w> Walk<'w> {
-    fn new(window: &'w Window, options: &'w Options, refused: &'w HashSet<(u32, u16)>) -> Walk<'w> {
+    fn new(
+        window: &'w Window,
+        options: &'w Options,
+        refused: &'w HashSet<(u32, u16)>,
+        facts: &'w mut dyn Facts,
+    ) -> Walk<'w> {
         Walk {
+            facts,
+            others_ways: FastMap::default(),
+            next: 0,
+            nexts: FastMap::default(),
             window,
             options,
             slice: Slice::default(),
@@ -143,6 +168,7 @@ impl<'w> Walk<'w> {
             interrupted: FastMap::default(),
             mem: MemWants::default(),
             controls: FastMap::default(),
+            potential: HashSet::new(),
             control_bits: vec![0; window.parents.len() / 64 + 1],
             tokens: Vec::new(),
             refused,
@@ -206,9 +232,13 @@ impl<'w> Walk<'w> {
                 let code = &window.codes[number as usize];
                 address -= code.accesses();
                 segment -= code.segments.len() as u32;
+                if self.options.relevant && matches!(code.control(), Control::Branch | Control::IndirectJump) {
+                    self.might_have_gone(execution as u32, code, segment);
+                }
                 if self.concerns(code, address, segment) {
                     self.block(execution as u32, code, address, segment);
                 }
+                self.next = code.pc;
             }
         }
     }
@@ -329,10 +359,58 @@ impl<'w> Walk<'w> {
         let at = At { execution, insn, segment, border: code.border(i.index), given: code.given };
         let forced = self.is_forced(i.pc);
         self.visit(of_code, &at, &touched, decider, forced);
+        self.next = i.pc;
+    }
+
+    /// A branch went one way: had it gone the other, might something that is wanted have been made there?
+    fn might_have_gone(&mut self, execution: u32, code: &Code, segment: u32) {
+        let last = segment + code.segments.len() as u32 - 1;
+        let Some(insn) = code.insns.last() else { return };
+        if self.is_wanted(last) || self.next == 0 || code.given {
+            return;
+        }
+        let key = (insn.pc, self.next);
+        let may = match self.others_ways.get(&key) {
+            Some(may) => may.clone(),
+            None => {
+                let may = Rc::new(self.facts.other_ways(key.0, key.1));
+                self.others_ways.insert(key, may.clone());
+                may
+            }
+        };
+        if may.is_empty() {
+            return;
+        }
+        if let Some(user) = self.who_wants(&may, execution) {
+            self.control_bits[(last / 64) as usize] |= 1 << (last % 64);
+            self.controls.insert(last, user);
+            self.potential.insert(last);
+        }
+    }
+
+    /// Somebody who wants what might have been made.
+    fn who_wants(&self, may: &MayDefine, execution: u32) -> Option<u32> {
+        let registers = may.registers & self.regs.any & !RegId::RSP.bit();
+        if registers != 0 {
+            return self.regs.who(RegId(registers.trailing_zeros() as u8));
+        }
+        let memory = may.memory.iter().find_map(|r| self.mem.who(r.start, r.end - r.start));
+        let frame = || {
+            let number = self.window.frame_of.get(execution as usize).copied().filter(|n| *n != 0)?;
+            let slot = self.window.slots[number as usize - 1];
+            may.frame.iter().find_map(|r| self.mem.who(slot.wrapping_add_signed(r.start), (r.end - r.start) as u64))
+        };
+        let anywhere = || {
+            let counts = may.pointers && self.options.pointers;
+            counts.then(|| self.mem.who_outside(self.options.stacks.clone())).flatten()
+        };
+        memory.or_else(frame).or_else(anywhere)
     }
 
     fn turn_to(&mut self, thread: u32) {
         if thread != self.thread {
+            self.nexts.insert(self.thread, self.next);
+            self.next = self.nexts.get(&thread).copied().unwrap_or(0);
             let mut theirs = self.others.remove(&thread).unwrap_or_default();
             std::mem::swap(&mut theirs, &mut self.regs);
             self.others.insert(self.thread, theirs);
@@ -407,7 +485,8 @@ impl Walk<'_> {
             });
         }
         let mut by: Vec<(u32, Why)> = satisfied.iter().flat_map(|s| s.by.iter().copied()).collect();
-        by.extend(decider.map(|user| (user, Why::Control)));
+        let kind = if self.potential.remove(&at.segment) { Why::Potential } else { Why::Control };
+        by.extend(decider.map(|user| (user, kind)));
         if forced && by.is_empty() {
             by.push((0, Why::Criterion));
         }

@@ -38,11 +38,36 @@ struct Frame {
     pc: u64,
     /// Registers that it has put aside, and where.
     saved: Vec<(RegId, u64)>,
+    /// Its number among the frames that are kept; 0 if it has none yet.
+    number: u32,
+}
+
+/// Which frame each execution belongs to.
+#[derive(Default)]
+struct Slots {
+    of: Vec<u32>,
+    slots: Vec<u64>,
+}
+
+impl Slots {
+    fn note(&mut self, thread: &mut Thread) {
+        let number = match thread.frames.last_mut() {
+            None => 0,
+            Some(f) => {
+                if f.number == 0 {
+                    self.slots.push(f.slot);
+                    f.number = self.slots.len() as u32;
+                }
+                f.number
+            }
+        };
+        self.of.push(number);
+    }
 }
 
 impl Frame {
     fn new(slot: u64, call: u32, pc: u64) -> Frame {
-        Frame { slot, call, pc, saved: Vec::new() }
+        Frame { slot, call, pc, saved: Vec::new(), number: 0 }
     }
 }
 
@@ -148,7 +173,7 @@ impl Thread {
 }
 
 /// Fills in the parents of a window.
-pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts) {
+pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_frames: bool) {
     let mut threads: HashMap<u32, Thread> = HashMap::new();
     let mut merges: Vec<Option<Merge>> = vec![None; window.codes.len()];
     let mut parents = Vec::with_capacity(window.blocks.len() + window.blocks.len() / 4);
@@ -157,10 +182,14 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts) {
     let mut thread = threads.remove(&now).unwrap_or_default();
     let mut called: Option<(u32, u64)> = None;
     let mut unpaired = HashSet::new();
+    let mut slots = Slots::default();
     for (execution, &number) in window.blocks.iter().enumerate() {
         if number != EVENTS {
             let code = &window.codes[number as usize];
             begin(&mut thread, &mut called, code.pc, facts);
+            if keep_frames {
+                slots.note(&mut thread);
+            }
             for s in &code.segments {
                 parents.push(thread.arrive(code.insns[usize::from(*s)].pc));
             }
@@ -184,6 +213,9 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts) {
         }
         let end = window.runs[at_run] as usize;
         at_run += 1;
+        if keep_frames {
+            slots.note(&mut thread);
+        }
         for n in at_event..end {
             match window.events[n] {
                 Event::Insn(i) | Event::RepPart(i) => {
@@ -233,6 +265,7 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts) {
     };
     window.parents = parents;
     window.unpaired = unpaired;
+    (window.frame_of, window.slots) = (slots.of, slots.slots);
 }
 
 /// Code at `pc` runs next: the frame of a call that has just been made begins here.

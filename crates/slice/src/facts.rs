@@ -1,6 +1,7 @@
 //! What a slice asks about code beyond what ran: where branches merge, and what saves and restores registers.
 
 use crate::registers::RegId;
+use std::ops::Range;
 
 /// Where the ways from a branch come together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -9,6 +10,32 @@ pub enum Merge {
     At(u64),
     /// Only when the function is left, or never.
     Exit,
+}
+
+/// What might be written by code that did not run.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MayDefine {
+    /// Registers, as bits.
+    pub registers: u64,
+    /// Bytes of the frame, from the slot of its return address on.
+    pub frame: Vec<Range<i64>>,
+    pub memory: Vec<Range<u64>>,
+    /// Something that a pointer leads to, outside the stack.
+    pub pointers: bool,
+}
+
+impl MayDefine {
+    pub fn is_empty(&self) -> bool {
+        *self == MayDefine::default()
+    }
+
+    /// Takes in another one.
+    pub fn add(&mut self, other: MayDefine) {
+        self.registers |= other.registers;
+        self.frame.extend(other.frame);
+        self.memory.extend(other.memory);
+        self.pointers |= other.pointers;
+    }
 }
 
 /// What an instruction at a function's border does.
@@ -35,6 +62,9 @@ pub trait Facts {
 
     fn same_function(&mut self, a: u64, b: u64) -> bool;
 
+    /// What might have been written had the branch not gone to `went`, until its ways come together.
+    fn other_ways(&mut self, branch: u64, went: u64) -> MayDefine;
+
     /// Is this code of the dynamic linker? What it makes (addresses of functions and variables) is taken as given: that a
     /// library was loaded says nothing about a program's values.
     fn is_linker(&mut self, pc: u64) -> bool;
@@ -56,6 +86,9 @@ impl Facts for NoFacts {
     fn observe(&mut self, _: u64, _: u64) {}
     fn same_function(&mut self, _: u64, _: u64) -> bool {
         true
+    }
+    fn other_ways(&mut self, _: u64, _: u64) -> MayDefine {
+        MayDefine::default()
     }
     fn is_linker(&mut self, _: u64) -> bool {
         false

@@ -20,8 +20,8 @@ mod wants;
 pub mod window;
 
 pub use backward::{Criterion, Options, backward};
-pub use facts::{Border, Facts, Merge, NoFacts};
+pub use facts::{Border, Facts, MayDefine, Merge, NoFacts};
 pub use graph::{Edge, Input, Node, Slice, Why};
 pub use registers::RegId;
 pub use sites::Sites;
-pub use window::{Builder, CallEffects, Window};
+pub use window::{Builder, CallEffects, Prepare, Window};

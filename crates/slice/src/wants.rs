@@ -117,6 +117,11 @@ impl RegWants {
         }
     }
 
+    /// Somebody who wants this register.
+    pub fn who(&self, reg: RegId) -> Option<u32> {
+        self.lists[usize::from(reg.0)].first().map(|w| w.node)
+    }
+
     /// Everything that is wanted.
     pub fn rest(&self) -> impl Iterator<Item = (RegId, &Want)> {
         self.lists.iter().enumerate().flat_map(|(n, list)| list.iter().map(move |w| (RegId(n as u8), w)))
@@ -212,6 +217,42 @@ impl MemWants {
                 out.extend(taken.drain(..).map(|w| (w, base + offset)));
             }
         }
+    }
+
+    /// Somebody who wants a byte of the range.
+    pub fn who(&self, addr: u64, len: u64) -> Option<u32> {
+        let (first, last) = (addr >> PAGE, addr.saturating_add(len.max(1) - 1) >> PAGE);
+        let in_page = |page: u64, p: &Page| {
+            let from = addr.max(page << PAGE);
+            let to = addr.saturating_add(len).min((page + 1) << PAGE);
+            let found = groups(from, to - from).find_map(|(_, group, mask, _)| {
+                if p.bits[usize::from(group >> 6)] >> (group & 63) & 1 == 0 {
+                    return None;
+                }
+                p.lists.get(&group)?.iter().find(|w| w.mask & mask != 0 && w.token == 0)
+            });
+            found.map(|w| w.node)
+        };
+        if last - first > self.pages.len() as u64 {
+            let mut within: Vec<u64> = self.pages.keys().copied().filter(|p| (first..=last).contains(p)).collect();
+            within.sort_unstable();
+            return within.into_iter().find_map(|page| in_page(page, &self.pages[&page]));
+        }
+        (first..=last).find_map(|page| in_page(page, self.pages.get(&page)?))
+    }
+
+    /// Somebody who wants a byte outside the range.
+    pub fn who_outside(&self, range: std::ops::Range<u64>) -> Option<u32> {
+        let (first, last) = (range.start >> PAGE, range.end >> PAGE);
+        let mut outside: Vec<u64> = self
+            .pages
+            .iter()
+            .filter(|(n, p)| !(first..=last).contains(n) && !p.lists.is_empty())
+            .map(|(n, _)| *n)
+            .collect();
+        outside.sort_unstable();
+        let page = outside.first()?;
+        self.pages[page].lists.values().flatten().filter(|w| w.token == 0).map(|w| w.node).min()
     }
 
     fn take_group(&mut self, page: u64, group: u16, mask: u64, kills: bool, out: &mut Vec<Want>) {

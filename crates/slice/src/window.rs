@@ -53,6 +53,9 @@ pub struct Window {
     pub(crate) calls: Vec<Option<CallEffects>>,
     /// The segment that decides about whatever comes behind the end, of the thread that runs there.
     pub(crate) last_parent: u32,
+    /// For each execution the frame it belongs to, and for each frame the slot of its return address; only if asked for.
+    pub(crate) frame_of: Vec<u32>,
+    pub(crate) slots: Vec<u64>,
     /// Restores of registers that no save belongs to: execution and instruction.
     pub(crate) unpaired: HashSet<(u32, u16)>,
     pub(crate) instructions: u64,
@@ -75,6 +78,7 @@ impl Window {
         self.blocks.capacity() * 4
             + self.addresses.capacity() * 8
             + self.parents.capacity() * 4
+            + self.frame_of.capacity() * 4
             + self.events.capacity() * size_of::<Event>()
     }
 
@@ -102,6 +106,15 @@ impl Window {
         }
         counts
     }
+}
+
+/// How to prepare a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prepare {
+    /// Saved registers are not followed through the stack.
+    pub bypass: bool,
+    /// Frames are kept, which relevant slices need.
+    pub frames: bool,
 }
 
 /// Makes a window from a trace.
@@ -181,7 +194,7 @@ impl Builder {
     }
 
     /// The window, with control dependences from what is known about the program and `calls` beside its system calls.
-    pub fn finish(self, facts: &mut dyn Facts, calls: Vec<CallEffects>, bypass: bool) -> Window {
+    pub fn finish(self, facts: &mut dyn Facts, calls: Vec<CallEffects>, how: Prepare) -> Window {
         let Builder { mut window, seen, .. } = self;
         let mut seen: Vec<(u64, u64)> = seen.into_keys().collect();
         seen.sort_unstable();
@@ -189,10 +202,10 @@ impl Builder {
             facts.observe(from, to);
         }
         for code in &mut window.codes {
-            code.refine(facts, bypass);
+            code.refine(facts, how.bypass);
         }
         window.attach(calls);
-        crate::control::find_parents(&mut window, facts);
+        crate::control::find_parents(&mut window, facts, how.frames);
         window
     }
 }

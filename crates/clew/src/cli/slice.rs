@@ -52,6 +52,12 @@ pub struct Slice {
     /// Follow only copies of the value
     #[arg(long)]
     pub copies: bool,
+    /// Also show branches that, taken the other way, might have changed a value
+    #[arg(long)]
+    pub relevant: bool,
+    /// With --relevant: stores through pointers in code that did not run might have changed anything
+    #[arg(long, requires = "relevant")]
+    pub pointers: bool,
     /// Do not follow dependences through these variables or registers
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub prune: Vec<String>,

@@ -8,7 +8,7 @@ use image::{LoadedImages, SymbolKind};
 use model::GuestAddr;
 use model::serve::MapInfo;
 use session::Session;
-use slice::{Border, Facts, Merge, RegId};
+use slice::{Border, Facts, MayDefine, Merge, RegId};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -90,6 +90,21 @@ fn hints(loaded: &image::LoadedImage) -> Vec<FunctionHint> {
     functions.map(hint).collect()
 }
 
+/// Reach of a store whose index is not known.
+const REACH: u64 = 4096;
+
+fn convert(may: flow::MayDefine) -> MayDefine {
+    let vectors = u64::from(may.vectors) << 16;
+    let flags = if may.flags { RegId::FLAGS.bit() } else { 0 };
+    let x87 = if may.other_registers { RegId::X87.bit() } else { 0 };
+    let mut frame = may.frame;
+    frame.extend(may.unbounded_frame.iter().map(|at| *at..at.saturating_add(REACH as i64).min(0).max(at + 1)));
+    let mut memory = may.absolute;
+    memory.extend(may.unbounded_absolute.iter().map(|at| *at..at.saturating_add(REACH)));
+    let pointers = may.through_pointers || may.calls_unknown;
+    MayDefine { registers: u64::from(may.gprs) | vectors | flags | x87, frame, memory, pointers }
+}
+
 impl Facts for Program {
     fn merge(&mut self, branch: u64) -> Merge {
         if !self.refine {
@@ -122,6 +137,23 @@ impl Facts for Program {
         if let Some(part) = self.parts.iter_mut().find(|p| p.ranges.iter().any(|(a, b)| (*a..*b).contains(&from))) {
             part.flow.observe(from, to);
         }
+    }
+
+    fn other_ways(&mut self, branch: u64, went: u64) -> MayDefine {
+        let Some(f) = self.function(branch) else { return MayDefine::default() };
+        let Some(block) = f.block(branch).filter(|b| b.last == branch) else { return MayDefine::default() };
+        let others: Vec<u64> =
+            block.successors.iter().map(|s| f.blocks()[*s as usize].start).filter(|s| *s != went).collect();
+        let merge = f.merge(branch);
+        let Some(part) = self.parts.iter_mut().find(|p| p.ranges.iter().any(|(a, b)| (*a..*b).contains(&branch)))
+        else {
+            return MayDefine::default();
+        };
+        let mut all = MayDefine::default();
+        for from in others {
+            all.add(convert(part.flow.may_define(branch, from, merge)));
+        }
+        all
     }
 
     fn is_linker(&mut self, pc: u64) -> bool {

@@ -26,7 +26,7 @@ use model::wire::Report;
 use outputs::{Outputs, Piece};
 use recording::{Recording, UnitName};
 use session::{EngineProgram, ReplayOptions, Replayer, Session};
-use slice::{Slice, Window};
+use slice::{Prepare, Slice, Window};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -142,7 +142,8 @@ impl Job<'_> {
         let calls = tracing::calls(recording, &unit).map_err(Refusal::internal)?;
         let facts = facts::Program::new(&session, &loaded, &paths, !self.options.no_refinement);
         let mut facts = facts.map_err(Refusal::internal)?;
-        let window = traced.builder.finish(&mut facts, calls, !self.options.no_bypass);
+        let how = Prepare { bypass: !self.options.no_bypass, frames: self.options.relevant };
+        let window = traced.builder.finish(&mut facts, calls, how);
         let prepare = begun.elapsed() - find - trace;
         let (prune_memory, prune_registers) = start.pruned.clone();
         let how = slice::Options {
@@ -152,9 +153,12 @@ impl Job<'_> {
             prune_memory,
             prune_registers,
             depth: self.options.depth.unwrap_or(0),
+            relevant: self.options.relevant,
+            pointers: self.options.pointers,
+            stacks: stacks(&session)?,
             ..slice::Options::default()
         };
-        let slice = slice::backward(&window, &start.criterion, &how, &mut stop);
+        let slice = slice::backward(&window, &start.criterion, &how, &mut facts, &mut stop);
         let times = Times { find, trace, prepare, slice: begun.elapsed() - find - trace - prepare };
         let mut limits = self.limits(unit);
         if traced.cut {
@@ -199,6 +203,15 @@ impl Job<'_> {
         let inexact = unit.iter().flat_map(|u| &u.inexact);
         inexact.map(|(n, why)| format!("inexact from record {n} on: {why}")).collect()
     }
+}
+
+/// Where the main thread's stack is, with room to grow.
+fn stacks(session: &Session) -> Result<std::ops::Range<u64>, Refusal> {
+    let thread = session.place().thread;
+    let sp = session.registers(thread).map_err(Refusal::internal)?.gpr[4];
+    let maps = session.maps().map_err(Refusal::internal)?;
+    let map = maps.iter().find(|m| (m.start..m.end).contains(&sp));
+    Ok(map.map_or(0..0, |m| m.start.saturating_sub(8 << 20)..m.end))
 }
 
 /// Replays everything once and listens to what is written.

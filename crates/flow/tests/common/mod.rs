@@ -28,7 +28,7 @@ pub struct Program {
 }
 
 /// A folder that goes away with the test.
-struct Scratch(PathBuf);
+pub struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Scratch {
@@ -49,6 +49,13 @@ impl Drop for Scratch {
 /// Compiles C, C++ (`g++`) or assembler (`as`) and gives the view.
 #[track_caller]
 pub fn compiled(language: &str, source: &str, flags: &[&str], hints: Hints) -> Program {
+    let (_scratch, path) = built(language, source, flags);
+    read(&path, hints)
+}
+
+/// Compiles and gives the program's path, which is there as long as the folder.
+#[track_caller]
+pub fn built(language: &str, source: &str, flags: &[&str]) -> (Scratch, PathBuf) {
     let scratch = Scratch::new();
     let (compiler, name) = match language {
         "g++" => ("g++", "prog.cc"),
@@ -63,7 +70,8 @@ pub fn compiled(language: &str, source: &str, flags: &[&str], hints: Hints) -> P
         .output()
         .unwrap_or_else(|e| panic!("this test needs {compiler}, which cannot be run: {e}"));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    read(&scratch.0.join("prog"), hints)
+    let path = scratch.0.join("prog");
+    (scratch, path)
 }
 
 /// Assembles functions in Intel syntax. Functions are declared by `fn NAME` and `end NAME` on lines of their own.
