@@ -11,6 +11,7 @@ pub mod backward;
 pub mod code;
 mod control;
 pub mod facts;
+pub mod forward;
 pub mod graph;
 pub mod insn;
 pub mod registers;
@@ -21,6 +22,7 @@ pub mod window;
 
 pub use backward::{Criterion, Options, backward};
 pub use facts::{Border, Facts, MayDefine, Merge, NoFacts};
+pub use forward::{Forward, chop, forward};
 pub use graph::{Edge, Input, Node, Slice, Why};
 pub use registers::RegId;
 pub use sites::Sites;

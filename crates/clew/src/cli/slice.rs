@@ -46,6 +46,12 @@ pub struct Slice {
     /// Start from the exit status
     #[arg(long)]
     pub exit: bool,
+    /// Show what the criterion influenced, instead of what influenced it
+    #[arg(long, conflicts_with_all = ["output", "crash", "exit", "relevant", "copies", "chop"])]
+    pub forward: bool,
+    /// Only what this place influenced on the way to the criterion: FILE:LINE or IMAGE+0xOFFSET
+    #[arg(long, value_name = "PLACE")]
+    pub chop: Option<String>,
     /// Follow values only, not the branches that decided
     #[arg(long)]
     pub data_only: bool,

@@ -187,7 +187,9 @@ impl Finder<'_> {
             return Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() });
         }
         let first = self.session.moment().pc;
-        self.pass_line(&ranges)?;
+        if !self.options.forward {
+            self.pass_line(&ranges)?;
+        }
         criterion.instructions = vec![first];
         criterion.instructions.extend(ranges.instructions(self.session));
         Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() })
@@ -316,6 +318,11 @@ pub struct LineRanges {
 impl LineRanges {
     pub fn contains(&self, pc: u64) -> bool {
         self.ranges.iter().any(|(a, b)| (*a..*b).contains(&pc))
+    }
+
+    /// All addresses in it, instructions or not.
+    pub fn addresses(&self) -> Vec<u64> {
+        self.ranges.iter().flat_map(|(a, b)| *a..*b).collect()
     }
 
     /// All instructions in it.

@@ -26,7 +26,7 @@ use model::wire::Report;
 use outputs::{Outputs, Piece};
 use recording::{Recording, UnitName};
 use session::{EngineProgram, ReplayOptions, Replayer, Session};
-use slice::{Prepare, Slice, Window};
+use slice::{Criterion, Forward, Prepare, Slice, Window};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -136,7 +136,15 @@ impl Job<'_> {
         let find = begun.elapsed();
         let loaded = session.loaded(recording, &images).map_err(Refusal::internal)?;
         let paths = original_paths(recording, &unit, &loaded);
-        let traced = tracing::trace(&mut session, start.moment, self.options.window, &mut stop);
+        let (from, to) = match self.options.forward {
+            true => {
+                session.seek_end(&mut stop).map_err(Refusal::internal)?;
+                (Some(start.moment), session.moment())
+            }
+            false => (None, start.moment),
+        };
+        let chopped = self.chopped(&loaded)?;
+        let traced = tracing::trace(&mut session, from, to, self.options.window, &mut stop);
         let traced = traced.map_err(Refusal::internal)?;
         let trace = begun.elapsed() - find;
         let calls = tracing::calls(recording, &unit).map_err(Refusal::internal)?;
@@ -146,6 +154,7 @@ impl Job<'_> {
         let window = traced.builder.finish(&mut facts, calls, how);
         let prepare = begun.elapsed() - find - trace;
         let (prune_memory, prune_registers) = start.pruned.clone();
+        let forward = Forward { data_only: self.options.data_only, everywhere: false };
         let how = slice::Options {
             data_only: self.options.data_only,
             copies_only: self.options.copies,
@@ -158,7 +167,17 @@ impl Job<'_> {
             stacks: stacks(&session)?,
             ..slice::Options::default()
         };
-        let slice = slice::backward(&window, &start.criterion, &how, &mut facts, &mut stop);
+        let slice = match self.options.forward {
+            true => slice::forward(&window, &start.criterion, forward, &mut stop),
+            false => slice::backward(&window, &start.criterion, &how, &mut facts, &mut stop),
+        };
+        let slice = match chopped {
+            Some(place) => {
+                let from = Forward { everywhere: true, ..forward };
+                slice::chop(&slice, &slice::forward(&window, &place, from, &mut stop))
+            }
+            None => slice,
+        };
         let times = Times { find, trace, prepare, slice: begun.elapsed() - find - trace - prepare };
         let mut limits = self.limits(unit);
         if traced.cut {
@@ -170,6 +189,14 @@ impl Job<'_> {
         }
         let recording = self.name();
         Ok(Answer { recording, unit, start, window, slice, loaded, paths, limits, times })
+    }
+
+    /// What a chop begins with.
+    fn chopped(&self, loaded: &image::LoadedImages) -> Result<Option<Criterion>, Refusal> {
+        let Some(text) = &self.options.chop else { return Ok(None) };
+        let at: switch::At = text.parse().map_err(Refusal::usage)?;
+        let ranges = criterion::ranges_of(loaded, &at.place).map_err(Refusal::usage)?;
+        Ok(Some(Criterion { instructions: ranges.addresses(), ..Criterion::default() }))
     }
 
     /// How people write the recording.

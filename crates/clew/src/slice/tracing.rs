@@ -31,16 +31,17 @@ pub struct Traced {
     pub cut: bool,
 }
 
-/// Traces up to `to`, at most so many million instructions.
+/// Traces up to `to`, from the beginning or `from`, at most so many million instructions.
 pub fn trace(
     session: &mut Session,
+    from: Option<Moment>,
     to: Moment,
     millions: u64,
     interrupted: &mut dyn FnMut() -> bool,
 ) -> Result<Traced, String> {
-    let start = session.start_moment();
+    let start = from.unwrap_or_else(|| session.start_moment());
     let most = millions.saturating_mul(TICKS_PER_MILLION);
-    let (from, cut) = match to.tick.saturating_sub(start.tick) > most {
+    let (from, cut) = match to.tick.saturating_sub(start.tick) > most && from.is_none() {
         true => {
             session.seek_tick(to.tick - most, interrupted).map_err(|e| e.to_string())?;
             (session.moment(), true)
