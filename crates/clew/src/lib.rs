@@ -24,7 +24,7 @@ mod replay;
 mod rm;
 mod run;
 mod show;
-mod slice;
+pub mod slice;
 mod startup;
 mod stats;
 mod switch;

@@ -26,7 +26,7 @@ use crate::syscalls;
 use crate::wants::{FastMap, MemWants, RegWants, Want};
 use crate::window::{EVENTS, NOTHING, Window};
 
-/// What a slice starts from; all of it holds at the end of the window.
+/// What a slice starts from; what is wanted of registers and memory holds at the end of the window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Criterion {
     /// Registers of the thread that runs there.
@@ -35,6 +35,9 @@ pub struct Criterion {
     pub memory: Vec<(u64, u64)>,
     /// That the end was reached.
     pub control: bool,
+    /// Not the end, but this execution of an instruction, with all it uses: number of the block or event, and of the
+    /// instruction in it.
+    pub at: Option<(u32, u16)>,
     /// Executions of instructions in this list, from the last one of the first address on, with all they use.
     pub instructions: Vec<u64>,
 }
@@ -121,6 +124,8 @@ struct Walk<'w> {
     nexts: FastMap<u32, u64>,
     taken: Vec<Want>,
     taken_mem: Vec<(Want, i64)>,
+    /// The execution to start from, if it has not been reached.
+    awaited: Option<(u32, u16)>,
     /// Instructions of the criterion are still looked for.
     forced: Option<HashSet<u64>>,
     forced_start: u64,
@@ -176,6 +181,7 @@ impl<'w> Walk<'w> {
             thread: window.threads.1,
             taken: Vec::new(),
             taken_mem: Vec::new(),
+            awaited: None,
             forced: None,
             forced_start: 0,
         }
@@ -202,6 +208,7 @@ impl<'w> Walk<'w> {
         if criterion.control {
             self.want_control(self.window.last_parent, 0);
         }
+        self.awaited = criterion.at;
         if let Some(first) = criterion.instructions.first() {
             self.forced = Some(criterion.instructions.iter().copied().collect());
             self.forced_start = *first;
@@ -232,6 +239,10 @@ impl<'w> Walk<'w> {
                 let code = &window.codes[number as usize];
                 address -= code.accesses();
                 segment -= code.segments.len() as u32;
+                if self.awaited.is_some_and(|(at, _)| at < execution as u32) {
+                    self.next = code.pc;
+                    continue;
+                }
                 if self.options.relevant && matches!(code.control(), Control::Branch | Control::IndirectJump) {
                     self.might_have_gone(execution as u32, code, segment);
                 }
@@ -251,7 +262,7 @@ impl<'w> Walk<'w> {
     #[inline(always)]
     fn concerns(&self, code: &Code, address: usize, segment: u32) -> bool {
         let last = segment + code.segments.len() as u32 - 1;
-        if self.regs.any & code.defines != 0 || self.is_wanted(last) || self.forced.is_some() {
+        if self.regs.any & code.defines != 0 || self.is_wanted(last) || self.forced.is_some() || self.awaited.is_some() {
             return true;
         }
         let store = |(n, size): &(u16, u32)| {
@@ -271,7 +282,7 @@ impl<'w> Walk<'w> {
         for (n, insn) in code.insns.iter().enumerate().rev() {
             let in_segment = segment + code.segment_of(n as u16) as u32;
             let decider = if n == last { self.decided(in_segment) } else { None };
-            let forced = self.is_forced(insn.pc);
+            let forced = self.is_forced(insn.pc) | self.is_awaited(execution, n as u16);
             if decider.is_none() && self.regs.any & insn.defines == 0 && !insn.stores && !forced {
                 continue;
             }
@@ -293,6 +304,14 @@ impl<'w> Walk<'w> {
         let is = list.contains(&pc);
         if is && pc == self.forced_start {
             self.forced = None;
+        }
+        is
+    }
+
+    fn is_awaited(&mut self, execution: u32, insn: u16) -> bool {
+        let is = self.awaited == Some((execution, insn));
+        if is {
+            self.awaited = None;
         }
         is
     }
@@ -357,7 +376,7 @@ impl<'w> Walk<'w> {
             })
             .collect();
         let at = At { execution, insn, segment, border: code.border(i.index), given: code.given };
-        let forced = self.is_forced(i.pc);
+        let forced = self.is_forced(i.pc) | self.is_awaited(execution, insn);
         self.visit(of_code, &at, &touched, decider, forced);
         self.next = i.pc;
     }

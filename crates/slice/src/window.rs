@@ -87,6 +87,40 @@ impl Window {
         self.calls.get(number as usize)?.as_ref()
     }
 
+    /// The last loads of distinct addresses, the last one first, by code that is `wanted`: execution, instruction and
+    /// address.
+    pub fn last_loads(&self, most: usize, mut wanted: impl FnMut(u64) -> bool) -> Vec<((u32, u16), u64)> {
+        let (mut found, mut seen) = (Vec::new(), HashSet::new());
+        let mut address = self.addresses.len();
+        let mut run = self.runs.len();
+        for (execution, &number) in self.blocks.iter().enumerate().rev() {
+            if found.len() >= most {
+                break;
+            }
+            if number == EVENTS {
+                run -= 1;
+                let start = if run == 0 { 0 } else { self.runs[run - 1] as usize };
+                let events = &self.events[start..self.runs[run] as usize];
+                address -= events.iter().filter(|e| matches!(e, Event::Mem(_))).count();
+                continue;
+            }
+            let code = &self.codes[number as usize];
+            address -= code.accesses();
+            if !wanted(code.pc) {
+                continue;
+            }
+            for (n, insn) in code.insns.iter().enumerate().rev() {
+                let first = address + code.accesses_of(n).start;
+                for at in insn.mem.iter().enumerate().filter(|(_, m)| m.read).map(|(k, _)| self.addresses[first + k]) {
+                    if found.len() < most && seen.insert(at) {
+                        found.push(((execution as u32, n as u16), at));
+                    }
+                }
+            }
+        }
+        found
+    }
+
     pub fn codes(&self) -> &[Code] {
         &self.codes
     }

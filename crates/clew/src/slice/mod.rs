@@ -150,7 +150,7 @@ impl Job<'_> {
         let calls = tracing::calls(recording, &unit).map_err(Refusal::internal)?;
         let facts = facts::Program::new(&session, &loaded, &paths, !self.options.no_refinement);
         let mut facts = facts.map_err(Refusal::internal)?;
-        let how = Prepare { bypass: !self.options.no_bypass, frames: self.options.relevant };
+        let how = Prepare { bypass: !self.options.no_bypass, frames: self.relevant() };
         let window = traced.builder.finish(&mut facts, calls, how);
         let prepare = begun.elapsed() - find - trace;
         let (prune_memory, prune_registers) = start.pruned.clone();
@@ -162,7 +162,7 @@ impl Job<'_> {
             prune_memory,
             prune_registers,
             depth: self.options.depth.unwrap_or(0),
-            relevant: self.options.relevant,
+            relevant: self.relevant(),
             pointers: self.options.pointers,
             stacks: stacks(&session)?,
             ..slice::Options::default()
@@ -189,6 +189,11 @@ impl Job<'_> {
         }
         let recording = self.name();
         Ok(Answer { recording, unit, start, window, slice, loaded, paths, limits, times })
+    }
+
+    /// What is missing behind the last output was perhaps decided by a branch that went the wrong way.
+    fn relevant(&self) -> bool {
+        self.options.relevant || self.options.output.as_deref().is_some_and(|o| o.ends_with("end"))
     }
 
     /// What a chop begins with.
