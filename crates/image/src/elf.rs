@@ -76,6 +76,11 @@ impl Section {
     pub fn is_code(&self) -> bool {
         self.flags & u64::from(elf::SHF_EXECINSTR) != 0
     }
+
+    /// Is it part of the running program?
+    pub fn is_loaded(&self) -> bool {
+        self.flags & u64::from(elf::SHF_ALLOC) != 0
+    }
 }
 
 /// An open ELF file.
@@ -142,6 +147,37 @@ impl Elf {
             .filter(|s| s.executable)
             .find(|s| at.0.checked_sub(s.image).is_some_and(|d| d < s.memory_size))
             .map(|s| s.image..s.image.saturating_add(s.memory_size))
+    }
+
+    /// The code of the file by address: its executable sections, or segments where it has no sections. Nothing
+    /// overlaps, and all pieces together are at most twice the file, whatever the headers claim.
+    pub fn code(&self) -> Vec<(u64, Option<String>, Vec<u8>)> {
+        let sections = self.sections.iter().filter(|s| s.is_code() && s.is_loaded() && s.kind != elf::SHT_NOBITS);
+        let mut pieces: Vec<(u64, u64, Option<String>)> =
+            sections.map(|s| (s.address, s.size, self.section_name(s))).collect();
+        if pieces.is_empty() {
+            let segments = self.segments.iter().filter(|s| s.executable);
+            pieces = segments.map(|s| (s.image, s.file_size, None)).collect();
+        }
+        pieces.sort();
+        let mut left = self.source.len().saturating_mul(2);
+        let (mut code, mut end) = (Vec::new(), 0);
+        for (start, size, name) in pieces {
+            if start < end || size == 0 || size > left {
+                continue;
+            }
+            let Some(at) = self.file_offset(ImageOffset(start)) else { continue };
+            let Ok(bytes) = self.source.read(at.0, size) else { continue };
+            (left, end) = (left - size, start.saturating_add(size));
+            code.push((start, name, bytes));
+        }
+        code
+    }
+
+    fn section_name(&self, s: &Section) -> Option<String> {
+        let rest = self.section_names.get(s.name as usize..)?;
+        let name = &rest[..rest.iter().take(256).position(|b| *b == 0)?];
+        Some(String::from_utf8_lossy(name).into_owned())
     }
 
     /// Is the address inside of anything that is loaded?

@@ -8,8 +8,11 @@ use crate::demangle::{demangle, is_mangled};
 use crate::dwarf::{DebugInfo, Found};
 use crate::elf::{BuildId, Elf};
 use crate::error::ImageError;
+use crate::functions::{FunctionRange, unnamed};
+use crate::line_table::LineTable;
+use crate::plt::{self, PltEntry};
 use crate::separate::Search;
-use crate::symbols::{SymbolKind, Symbols};
+use crate::symbols::{Symbol, SymbolKind, Symbols};
 use crate::unwind::Cfi;
 use model::GuestAddr;
 use std::path::{Component, Path, PathBuf};
@@ -24,6 +27,9 @@ pub struct Image {
     symbols: OnceLock<Symbols>,
     debug: OnceLock<Option<DebugInfo>>,
     frames: OnceLock<Cfi>,
+    plt: OnceLock<Vec<PltEntry>>,
+    lines: OnceLock<LineTable>,
+    pub(crate) functions: OnceLock<Vec<FunctionRange>>,
 }
 
 /// Where an address lies in the source.
@@ -59,6 +65,8 @@ pub enum FoundBy {
     DebugInfo,
     /// A symbol that covers the address.
     Symbol,
+    /// Call frame information, which says where the function begins; its name is made from that address.
+    CallFrame,
     /// The last symbol before the address, which may lie in a function without a name.
     Nearest,
     #[default]
@@ -95,7 +103,8 @@ impl Image {
     pub fn open_with(path: impl AsRef<Path>, search: Search) -> Result<Image, ImageError> {
         let elf = Elf::open(path.as_ref())?;
         let (separate, symbols, debug, frames) = Default::default();
-        Ok(Image { elf, search, separate, symbols, debug, frames })
+        let (plt, lines, functions) = Default::default();
+        Ok(Image { elf, search, separate, symbols, debug, frames, plt, lines, functions })
     }
 
     pub fn path(&self) -> &Path {
@@ -175,7 +184,13 @@ impl Image {
         if known.as_ref().is_some_and(|n| n.complete) {
             return location;
         }
-        let Some((symbol, offset, exact)) = self.symbols().function_at(at, &code) else { return location };
+        let symbol = self.symbols().function_at(at, &code);
+        if location.found_by == FoundBy::Nothing
+            && let Some(location) = self.locate_without_symbol(at, symbol.as_ref())
+        {
+            return location;
+        }
+        let Some((symbol, offset, exact)) = symbol else { return location };
         let readable = demangle(&symbol.name);
         let function = location.inlined.last_mut().map_or(&mut location.function, |f| &mut f.function);
         let names_the_same = is_mangled(&symbol.name) && start == Some(symbol.start.0);
@@ -194,6 +209,36 @@ impl Image {
             location.found_by = if exact { FoundBy::Symbol } else { FoundBy::Nearest };
         }
         location
+    }
+
+    /// The function at `at` where neither debug information nor a symbol that surely reaches there names it.
+    fn locate_without_symbol(&self, at: ImageOffset, symbol: Option<&(Symbol<'_>, u64, bool)>) -> Option<Location> {
+        if symbol.is_some_and(|(.., exact)| *exact) {
+            return None;
+        }
+        let (name, start, found_by) = match self.plt_at(at) {
+            Some(entry) => (self.plt_name(entry), entry.start, FoundBy::Symbol),
+            None => {
+                let (start, _) = self.cfi().range_at(at.0)?;
+                // A symbol without size that stands where the function begins is its name.
+                if symbol.is_some_and(|(s, ..)| s.start.0 == start) {
+                    return None;
+                }
+                (unnamed(start), start, FoundBy::CallFrame)
+            }
+        };
+        Some(Location { function: Some(name), offset_in_function: at.0 - start, found_by, ..Location::default() })
+    }
+
+    /// Every line of the image. Read when first asked for.
+    pub fn lines(&self) -> &LineTable {
+        self.lines.get_or_init(|| self.debug().map(LineTable::load).unwrap_or_default())
+    }
+
+    /// Where the statements of exactly `file:line` begin, in order of address: the places to stop for it.
+    pub fn statements(&self, file: impl AsRef<Path>, line: u32) -> Vec<ImageOffset> {
+        let spans = self.find_line(file, line).into_iter();
+        spans.filter(|s| s.line == line && s.statement).map(|s| s.start).collect()
     }
 
     /// The code of `file:line`, in order of address. `file` is a path or the end of one (`parse.c`, `src/parse.c`).
@@ -224,6 +269,14 @@ impl Image {
     /// Size and alignment of the block of thread-local variables.
     pub(crate) fn thread_local_block(&self) -> Option<(u64, u64)> {
         self.elf.thread_local
+    }
+
+    pub(crate) fn elf(&self) -> &Elf {
+        &self.elf
+    }
+
+    pub(crate) fn plt(&self) -> &[PltEntry] {
+        self.plt.get_or_init(|| plt::entries(&self.elf))
     }
 
     pub(crate) fn cfi(&self) -> &Cfi {
@@ -289,7 +342,7 @@ fn from_debug_info(found: Found, at: ImageOffset) -> Location {
 }
 
 /// `path` without `.` and with `..` resolved as text, as compilers and people write one file in several ways.
-fn tidy(path: &Path) -> PathBuf {
+pub(crate) fn tidy(path: &Path) -> PathBuf {
     let mut tidy = PathBuf::new();
     for part in path.components() {
         match part {

@@ -39,6 +39,11 @@ impl RangeMap {
         RangeMap { entries }
     }
 
+    /// All ranges by their start; of those with one start the widest first.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter()
+    }
+
     /// The ranges that contain `at`, the one that starts last first.
     pub fn at(&self, at: u64) -> impl Iterator<Item = &Entry> {
         let n = self.entries.partition_point(|e| e.begin <= at);

@@ -92,6 +92,15 @@ impl Symbols {
         found(before.partition_point(|e| e.start < nearest), false)
     }
 
+    /// Every function as `(start, end, symbol)`, by its start; of several names for one start the best comes first.
+    pub(crate) fn functions(&self) -> impl Iterator<Item = (u64, u64, Symbol<'_>)> {
+        let functions = self.entries.iter().filter(|e| e.kind == SymbolKind::Function);
+        functions.filter_map(|e| {
+            let end = if e.size != 0 { e.limit } else { self.open_ended.at(e.start).next()?.end };
+            Some((e.start, end, self.symbol(e)))
+        })
+    }
+
     /// The symbol, of a function or of data, whose size covers `at`, and the distance from its start.
     pub fn covering(&self, at: ImageOffset) -> Option<(Symbol<'_>, u64)> {
         // Symbols rarely nest, so one of the few before the address covers it or none does.

@@ -95,8 +95,17 @@ fn without_debug_information_a_place_is_named_by_symbol_and_distance() {
 }
 
 #[test]
-fn without_symbols_a_place_is_named_by_file_and_offset() {
+fn without_symbols_a_place_is_named_by_the_start_of_its_function() {
     let f = fixture(&["-g", "-O0", "-no-pie", "-nostartfiles", "-Wl,-e,main"], &["--strip-all"]);
+    let start = f.image.find_function("main")[0].start;
+    let (at, name) = (ImageOffset(start.0 + 4), format!("sub_{:x}", start.0));
+    assert_eq!(f.images.describe(&f.path, at, GuestAddr(0)), format!("{name}+0x4 (in {}+{at})", f.path));
+}
+
+#[test]
+fn without_call_frame_information_a_place_is_named_by_file_and_offset() {
+    let flags = ["-O0", "-no-pie", "-nostartfiles", "-Wl,-e,main", "-g"];
+    let f = fixture(&flags, &["--strip-all", "--remove-section=.eh_frame", "--remove-section=.eh_frame_hdr"]);
     let at = f.image.find_function("main")[0].start;
     assert_eq!(f.images.describe(&f.path, at, GuestAddr(0)), format!("{}+{at}", f.path));
 }

@@ -79,6 +79,11 @@ impl Functions {
         Some((&self.list[range.value as usize], range.begin))
     }
 
+    /// Every piece of code as `(begin, end, name of its function)`.
+    pub fn pieces(&self) -> impl Iterator<Item = (u64, u64, &LazyName)> {
+        self.by_address.entries().map(|e| (e.begin, e.end, &self.list[e.value as usize].name))
+    }
+
     fn walk(
         &mut self,
         unit: UnitRef<'_, Metered<'_>>,

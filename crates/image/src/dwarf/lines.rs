@@ -103,6 +103,11 @@ impl Lines {
         })
     }
 
+    /// The rows of each sequence and where it ends.
+    pub fn sequences(&self) -> impl Iterator<Item = (&[Row], u64)> {
+        self.sequences.iter().map(|s| (self.rows_of(s), s.end))
+    }
+
     pub fn file(&self, number: u64) -> Option<&PathBuf> {
         self.files.get(usize::try_from(number).ok()?).filter(|p| !p.as_os_str().is_empty())
     }

@@ -15,11 +15,13 @@ mod index;
 mod lines;
 mod meter;
 mod names;
+mod tables;
 mod units;
 
 use crate::demangle::{demangle, is_mangled};
 use crate::elf::Elf;
-use functions::{Functions, LazyName, Name};
+pub(crate) use functions::Name;
+use functions::{Functions, LazyName};
 use gimli::{Dwarf, DwarfSections, SectionId, UnitRef};
 use index::Index;
 pub(crate) use index::{Candidate, Named};
@@ -257,23 +259,24 @@ impl DebugInfo {
 
     /// The names behind `wanted`, all of which belong to `unit`.
     fn names(&self, unit: &UnitEntry, wanted: Vec<&LazyName>) -> Vec<Option<Name>> {
-        let missing: Vec<&&LazyName> = wanted.iter().filter(|n| n.found.get().is_none()).collect();
+        let missing: Vec<&LazyName> = wanted.iter().copied().filter(|n| n.found.get().is_none()).collect();
         if !missing.is_empty() {
-            let found = self.each(|dwarf, meter| {
-                let find = |u: UnitRef<'_, Metered<'_>>, meter: &Meter| -> Vec<Option<String>> {
-                    let name = |n: &&&LazyName| names::name(u.dwarf, self.units(), u.unit, n.entry, meter);
-                    missing.iter().map(name).collect()
-                };
-                with_unit(dwarf, unit, meter, find)
-            });
-            let found = found.unwrap_or_else(|| vec![None; missing.len()]);
-            for (name, raw) in missing.into_iter().zip(found) {
-                let readable = raw.map(|raw| Name { text: demangle(&raw), complete: is_mangled(&raw) });
-                // Another thread may have been faster; it found the same.
-                let _ = name.found.set(readable);
-            }
+            self.each(|dwarf, meter| self.find_names(dwarf, unit, &missing, meter));
         }
         wanted.into_iter().map(|n| n.found.get().cloned().flatten()).collect()
+    }
+
+    /// Looks up and keeps the names behind `missing`, all of which belong to `unit`.
+    fn find_names(&self, dwarf: &Dwarf<Metered<'_>>, unit: &UnitEntry, missing: &[&LazyName], meter: &Meter) {
+        let find = |u: UnitRef<'_, Metered<'_>>, meter: &Meter| -> Vec<Option<String>> {
+            missing.iter().map(|n| names::name(u.dwarf, self.units(), u.unit, n.entry, meter)).collect()
+        };
+        let found = with_unit(dwarf, unit, meter, find).unwrap_or_else(|| vec![None; missing.len()]);
+        for (name, raw) in missing.iter().zip(found) {
+            let readable = raw.map(|raw| Name { text: demangle(&raw), complete: is_mangled(&raw) });
+            // Another thread may have been faster; it found the same.
+            let _ = name.found.set(readable);
+        }
     }
 
     /// Work whose result is kept, paid from the allowance of the whole file.

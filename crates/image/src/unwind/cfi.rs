@@ -65,6 +65,17 @@ impl Cfi {
         cfi
     }
 
+    /// The code that the entries describe: functions, or parts of them, by address.
+    pub fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.eh.entries.entries().chain(self.debug.entries.entries()).map(|e| (e.begin, e.end))
+    }
+
+    /// The start and the end of what describes the code at `at`.
+    pub fn range_at(&self, at: u64) -> Option<(u64, u64)> {
+        let found = self.eh.entries.at(at).next().or_else(|| self.debug.entries.at(at).next());
+        found.map(|e| (e.begin, e.end))
+    }
+
     /// The way from the frame at `at` with `registers` to its caller. `None` when nothing describes the address, or
     /// what does is damaged.
     pub fn step(&self, at: u64, registers: &Registers, machine: &dyn Machine) -> Option<Step> {
