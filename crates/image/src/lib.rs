@@ -53,4 +53,4 @@ pub use process::{LoadedImage, LoadedImages, MappedFile, Register, Registers, St
 pub use separate::Search;
 pub use symbols::{Symbol, SymbolKind, Symbols};
 pub use unwind::{Backtrace, End, Origin, StackFrame, backtrace};
-pub use variables::{Inspector, Role, Variable};
+pub use variables::{Inspector, Role, Storage, Variable};

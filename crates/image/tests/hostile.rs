@@ -32,7 +32,13 @@ fn question(path: &Path, random: &mut Random) {
     }
     for (name, line) in [("prog.c", 1), ("prog.c", 3), ("src/prog.c", 12), ("/prog.c", 1), ("prog.s", 3), ("", 0)] {
         image.find_line(name, line);
+        image.statements(name, line);
     }
+    let functions = image.functions();
+    assert!(functions.windows(2).all(|w| w[0].start < w[0].end && w[0].end <= w[1].start), "nothing overlaps");
+    assert!(image.lines().rows().windows(2).all(|w| w[0].end <= w[1].start), "nothing overlaps");
+    let code: usize = image.code().iter().map(|c| c.bytes.len()).sum();
+    assert!(code as u64 <= 2 * path.metadata().unwrap().len(), "code is at most twice the file");
     for name in ["main", "helper", "", "x::y", "_Z3foo"] {
         image.find_function(name);
     }
@@ -64,7 +70,9 @@ fn targets(program: &[u8]) -> Vec<Range<usize>> {
     let mut targets = vec![0..program.len(), 0..64, 64..64 + 13 * 56, tables..program.len()];
     for section in elf.sections() {
         let name = section.name().unwrap();
-        if name.starts_with(".debug") || matches!(name, ".symtab" | ".strtab" | ".dynsym" | ".gnu_debuglink") {
+        if name.starts_with(".debug")
+            || matches!(name, ".symtab" | ".strtab" | ".dynsym" | ".gnu_debuglink" | ".plt" | ".rela.plt" | ".eh_frame")
+        {
             let (offset, size) = section.file_range().unwrap();
             targets.push(offset as usize..(offset + size) as usize);
         }

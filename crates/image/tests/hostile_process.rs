@@ -7,7 +7,7 @@ mod common;
 
 use common::Scratch;
 use common::limits::{self, Random};
-use image::{Bias, Image, Inspector, LoadedImages, Register, Search, Stopped, backtrace};
+use image::{Bias, Image, Inspector, LoadedImages, Register, Search, Stopped, Storage, backtrace};
 use model::GuestAddr;
 use object::{Object, ObjectSection};
 use std::ops::Range;
@@ -109,6 +109,19 @@ fn question(path: &Path, random: &mut Random) {
             let _ = inspector.evaluate(expression);
         }
         inspector.global("table");
+        let near =
+            |base: Option<u64>, random: &mut Random| GuestAddr(base.unwrap_or(0).wrapping_add(random.next() % 512));
+        for size in [0, 8, u64::MAX] {
+            let stack = near(frame.registers.get(Register::RSP), random);
+            for at in [stack, near(None, random), near(Some(0x4000), random), GuestAddr(random.next())] {
+                let name = inspector.name_of(Storage::Memory { at, size });
+                assert!(name.is_none_or(|n| n.len() < 20_000), "names stay readable");
+                process.images().global_at(at, size);
+            }
+        }
+        for register in [3, 6, 12, 17] {
+            inspector.name_of(Storage::Register(Register(register)));
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Names of a file's variables, functions and types that can be named from anywhere, and the entries they stand for.
+//! Names of a file's variables, functions and types that can be named from anywhere, and the entries they stand for;
+//! and the variables with a fixed address, by that address.
 //!
 //! Kept are hashes, not names: one entry costs a few words however long its name is, and whoever asks compares the
 //! names of the few that match. One pass over all units, without recursion.
@@ -6,7 +7,7 @@
 
 use super::meter::{Meter, Metered};
 use super::units::{Units, open_unit};
-use gimli::{AttributeValue, DwTag, Dwarf, Unit};
+use gimli::{AttributeValue, DwTag, Dwarf, Operation, Unit};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -25,6 +26,15 @@ pub(crate) enum Named {
 pub(crate) struct Index {
     /// Sorted by hash.
     entries: Vec<Entry>,
+    /// Variables that lie at one address always, sorted by it; also those inside of functions.
+    placed: Vec<Placed>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Placed {
+    address: u64,
+    unit: u32,
+    entry: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -53,7 +63,17 @@ impl Index {
             let _ = index.add(dwarf, &parsed, number as u32, meter);
         }
         index.entries.sort_unstable();
+        index.placed.sort_unstable();
         index
+    }
+
+    /// The variables that begin at `at` or before, the nearest first.
+    pub fn placed_before<'s>(&'s self, at: u64, units: &'s Units) -> impl Iterator<Item = (u64, Candidate)> + 's {
+        let before = &self.placed[..self.placed.partition_point(|p| p.address <= at)];
+        before.iter().rev().filter_map(|p| {
+            let unit = units.list.get(p.unit as usize)?.offset.0;
+            Some((p.address, Candidate { unit, entry: p.entry as usize }))
+        })
     }
 
     /// Entries whose name is probably `name`.
@@ -99,19 +119,24 @@ impl Index {
             if tag == gimli::DW_TAG_subprogram && function.is_none() && abbreviation.has_children() {
                 function = Some(depth);
             }
-            if what.is_none() && !is_member {
+            let is_variable = tag == gimli::DW_TAG_variable;
+            if what.is_none() && !is_member && !is_variable {
                 entries.skip_attributes(abbreviation.attributes())?;
                 continue;
             }
-            let (mut name, mut declaration, mut specification) = (None, false, None);
+            let (mut name, mut declaration, mut specification, mut address) = (None, false, None, None);
             for &spec in abbreviation.attributes() {
                 let attribute = entries.read_attribute(spec)?;
                 match attribute.name() {
                     gimli::DW_AT_name => name = dwarf.attr_string(unit, attribute.value()).ok(),
                     gimli::DW_AT_declaration => declaration = true,
                     gimli::DW_AT_specification => specification = Some(attribute.value()),
+                    gimli::DW_AT_location if is_variable => address = fixed_address(dwarf, unit, attribute.value()),
                     _ => {}
                 }
+            }
+            if let (Some(address @ 1..), Ok(entry)) = (address, u32::try_from(offset)) {
+                self.placed.push(Placed { address, unit: number, entry });
             }
             let specified = match specification {
                 Some(AttributeValue::UnitRef(to)) => declared.get(&to.0).copied(),
@@ -144,6 +169,21 @@ fn named(tag: DwTag) -> Option<Named> {
         | gimli::DW_TAG_typedef => Some(Named::Type),
         _ => None,
     }
+}
+
+/// The address that a location always is.
+fn fixed_address<'a>(
+    dwarf: &Dwarf<Metered<'a>>,
+    unit: &Unit<Metered<'a>>,
+    location: AttributeValue<Metered<'a>>,
+) -> Option<u64> {
+    let mut operations = location.exprloc_value()?.operations(unit.encoding());
+    let address = match operations.next().ok()?? {
+        Operation::Address { address } => address,
+        Operation::AddressIndex { index } => dwarf.address(unit, index).ok()?,
+        _ => return None,
+    };
+    operations.next().ok()?.is_none().then_some(address)
 }
 
 /// Names are chosen by whoever made the file, so an attacker may make many collide; then one lookup is linear.

@@ -183,8 +183,16 @@ impl DebugInfo {
 
     /// The entries that are probably called `name`.
     pub fn named(&self, name: &str, what: Named) -> Vec<Candidate> {
-        let load = || self.once(|dwarf, meter| Index::load(dwarf, self.units(), meter));
-        self.index.get_or_init(load).candidates(name, what, self.units())
+        self.index().candidates(name, what, self.units())
+    }
+
+    /// The variables with a fixed address at `at` or before it, the nearest first, each with its address.
+    pub fn variables_before(&self, at: u64) -> impl Iterator<Item = (u64, Candidate)> {
+        self.index().placed_before(at, self.units())
+    }
+
+    fn index(&self) -> &Index {
+        self.index.get_or_init(|| self.once(|dwarf, meter| Index::load(dwarf, self.units(), meter)))
     }
 
     /// The sections for a question that pays with `meter`: its own, or those it shares with other files.

@@ -76,6 +76,23 @@ impl Cfi {
         found.map(|e| (e.begin, e.end))
     }
 
+    /// The value of the stack pointer before the call of the function that runs at `at`. Reads memory only where an
+    /// expression says so.
+    pub fn cfa(&self, at: u64, machine: &dyn Machine) -> Option<GuestAddr> {
+        let eh = || {
+            let offset = self.eh.entries.at(at).next()?.value as usize;
+            let meter = self.eh.meter();
+            cfa(&eh_frame(&self.eh.bytes, &meter), &self.bases, gimli::EhFrameOffset(offset), at, machine).ok()
+        };
+        let debug = || {
+            let offset = self.debug.entries.at(at).next()?.value as usize;
+            let meter = self.debug.meter();
+            let section = debug_frame_section(&self.debug.bytes, &meter);
+            cfa(&section, &self.bases, gimli::DebugFrameOffset(offset), at, machine).ok()
+        };
+        eh().or_else(debug)
+    }
+
     /// The way from the frame at `at` with `registers` to its caller. `None` when nothing describes the address, or
     /// what does is damaged.
     pub fn step(&self, at: u64, registers: &Registers, machine: &dyn Machine) -> Option<Step> {
@@ -130,6 +147,33 @@ fn index<'a, S: UnwindSection<Metered<'a>>>(section: &S, bases: &BaseAddresses) 
     RangeMap::new(ranges)
 }
 
+fn cfa<'a, S: UnwindSection<Metered<'a>>>(
+    section: &S,
+    bases: &BaseAddresses,
+    offset: S::Offset,
+    at: u64,
+    machine: &dyn Machine,
+) -> Result<GuestAddr, Missing> {
+    let fde = section.fde_from_offset(bases, offset, S::cie_from_offset)?;
+    let mut context = UnwindContext::new();
+    let row = fde.unwind_info_for_address(section, bases, &mut context, at)?;
+    rule_of_cfa(section, row.cfa(), machine)
+}
+
+fn rule_of_cfa<'a, S: UnwindSection<Metered<'a>>>(
+    section: &S,
+    rule: &CfaRule<usize>,
+    machine: &dyn Machine,
+) -> Result<GuestAddr, Missing> {
+    match rule {
+        CfaRule::RegisterAndOffset { register, offset } => {
+            let base = machine.register(Register(register.0)).ok_or(Missing::OptimizedOut)?;
+            Ok(GuestAddr(base.wrapping_add_signed(*offset)))
+        }
+        CfaRule::Expression(e) => evaluate_address(e.get(section)?, ENCODING, None, machine),
+    }
+}
+
 fn step<'a, S: UnwindSection<Metered<'a>>>(
     section: &S,
     bases: &BaseAddresses,
@@ -142,13 +186,7 @@ fn step<'a, S: UnwindSection<Metered<'a>>>(
     let mut context = UnwindContext::new();
     let row = fde.unwind_info_for_address(section, bases, &mut context, at)?;
     let run = |e: &UnwindExpression<usize>, initial| evaluate_address(e.get(section)?, ENCODING, initial, machine);
-    let cfa = match row.cfa() {
-        CfaRule::RegisterAndOffset { register, offset } => {
-            let base = machine.register(Register(register.0)).ok_or(Missing::OptimizedOut)?;
-            GuestAddr(base.wrapping_add_signed(*offset))
-        }
-        CfaRule::Expression(e) => run(e, None)?,
-    };
+    let cfa = rule_of_cfa(section, row.cfa(), machine)?;
     let signal = fde.is_signal_trampoline();
     // The kernel's frame keeps everything that it does not say to be elsewhere.
     let mut caller = if signal { *registers } else { registers.for_caller() };

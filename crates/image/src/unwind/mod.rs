@@ -155,6 +155,12 @@ fn step(process: &dyn Stopped, frame: &StackFrame) -> Option<(Step, Origin)> {
     guess(process, frame).map(|step| (step, Origin::Guess))
 }
 
+/// The value of the stack pointer before the call of the function at `pc`, by its call frame information.
+pub(crate) fn cfa(process: &dyn Stopped, pc: GuestAddr, registers: &Registers) -> Option<GuestAddr> {
+    let (_, loaded, at) = process.images().at(pc)?;
+    loaded.image.cfi().cfa(at.0, &FrameMachine { process, registers, bias: loaded.bias })
+}
+
 /// The caller by the conventions of compilers, where nothing describes the code.
 fn guess(process: &dyn Stopped, frame: &StackFrame) -> Option<Step> {
     let rsp = frame.registers.get(Register::RSP)?;

@@ -164,15 +164,34 @@ pub(crate) struct View<'v> {
 impl<'a> Program<'a> {
     /// The variable that `die` describes, as `view` sees it.
     pub fn variable(&self, die: &Die<'a>, view: View<'_>) -> Value {
-        let ty = self.fix(self.type_of(die), view);
+        let ty = self.frame_type(die, view);
         let store = self.locate(die, &ty, view).unwrap_or_else(Store::Missing);
         Value { ty, store, bits: None }
+    }
+
+    /// The type of a variable, with the numbers of elements that the frame holds.
+    pub(super) fn frame_type(&self, die: &Die<'a>, view: View<'_>) -> Rc<Type> {
+        self.fix(self.type_of(die), view)
     }
 
     fn locate(&self, die: &Die<'a>, ty: &Rc<Type>, view: View<'_>) -> Result<Store, Missing> {
         if let Some((owner, constant)) = self.inherited(die, gimli::DW_AT_const_value) {
             return self.constant(owner, constant, ty);
         }
+        self.with_pieces(die, view, |pieces, machine| self.assemble(pieces, ty, machine))?
+    }
+
+    /// Where the parts of a variable are.
+    pub(super) fn pieces(&self, die: &Die<'a>, view: View<'_>) -> Option<Vec<Piece<Metered<'a>>>> {
+        self.with_pieces(die, view, |pieces, _| pieces.to_vec()).ok()
+    }
+
+    fn with_pieces<T>(
+        &self,
+        die: &Die<'a>,
+        view: View<'_>,
+        work: impl FnOnce(&[Piece<Metered<'a>>], &dyn Machine) -> T,
+    ) -> Result<T, Missing> {
         // The original of an inlined function may have a location when it is static.
         let (owner, location) = self.inherited(die, gimli::DW_AT_location).ok_or(Missing::OptimizedOut)?;
         let (file, unit) = self.unit(owner).ok_or(Missing::Damaged)?;
@@ -180,7 +199,7 @@ impl<'a> Program<'a> {
         let (expression, over_call) = self.active(unit_ref, location, view)?;
         let machine = FrameMachine { over_call, ..self.machine(owner.image, unit_ref, view) };
         let pieces = evaluate(expression, unit.encoding(), None, &machine)?;
-        self.assemble(&pieces, ty, &machine)
+        Ok(work(&pieces, &machine))
     }
 
     /// The expression that is valid at the place of `view`, and whether it stays so when a call there has returned.

@@ -2,6 +2,7 @@
 //!
 //! An [`Inspector`] looks at one frame of a stopped process, or at one function inlined into it. It finds locals of all
 //! blocks around the place, parameters, statics, and globals of any image by name, and shows their values as gdb does.
+//! The other way round it tells which variable a place in memory or a register is.
 //!
 //! Guarantees: no panic, and time and memory linear in the debug information touched plus a constant, whatever the
 //! files and the process contain (see `dies` and `print`).
@@ -11,6 +12,7 @@ mod dies;
 mod entry;
 mod location;
 mod names;
+mod naming;
 mod print;
 mod scalar;
 mod scope;
@@ -22,6 +24,7 @@ use crate::unwind::StackFrame;
 pub(crate) use dies::{DieRef, Program};
 pub(crate) use location::{Store, Value, View};
 use model::GuestAddr;
+pub use naming::Storage;
 pub(crate) use scalar::{Class, Number};
 use scope::Local;
 pub(crate) use types::{Count, Record, Target, Type};
