@@ -202,6 +202,22 @@ impl Elf {
         self.contents(self.section(name)?)
     }
 
+    /// The contents of all sections called `name`, one after the other: object files have one for each group that the
+    /// linker may drop.
+    pub fn all_named_contents(&self, name: &str) -> Option<Vec<u8>> {
+        let mut left = self.source.len().saturating_mul(2);
+        let mut all: Option<Vec<u8>> = None;
+        for section in self.sections.iter().filter(|s| self.is_named(s, name)) {
+            left = left.checked_sub(section.size)?;
+            let contents = self.contents(section)?;
+            match &mut all {
+                Some(all) => all.extend_from_slice(&contents),
+                None => all = Some(contents),
+            }
+        }
+        all
+    }
+
     /// Does the section exist with bytes of its own? (A stripped file's debug twin keeps the names of all sections.)
     pub fn has_contents(&self, name: &str) -> bool {
         self.section(name).is_some_and(|s| s.kind != elf::SHT_NOBITS && s.size != 0)

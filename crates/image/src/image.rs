@@ -5,7 +5,7 @@
 
 use crate::address::{Bias, FileOffset, ImageOffset, Position};
 use crate::demangle::{demangle, is_mangled};
-use crate::dwarf::{DebugInfo, Found};
+use crate::dwarf::{DebugInfo, Found, Splits};
 use crate::elf::{BuildId, Elf};
 use crate::error::ImageError;
 use crate::functions::{FunctionRange, unnamed};
@@ -294,7 +294,9 @@ impl Image {
     pub(crate) fn debug(&self) -> Option<&DebugInfo> {
         let load = || {
             let home = if self.elf.has_contents(".debug_info") { &self.elf } else { self.separate()? };
-            DebugInfo::load(home, self.search.shared_file(home).as_ref())
+            let homes = [&self.elf, home].map(|e| e.source.path().to_path_buf()).to_vec();
+            let splits = Splits::new(homes, self.search.source_map.clone());
+            DebugInfo::load(home, self.search.shared_file(home).as_ref(), splits)
         };
         self.debug.get_or_init(load).as_ref()
     }

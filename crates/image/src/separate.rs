@@ -8,6 +8,7 @@
 
 use crate::elf::{BuildId, Elf};
 use crate::error::ImageError;
+use crate::mapping::SourceMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -17,15 +18,22 @@ use std::path::{Component, Path, PathBuf};
 pub struct Search {
     /// Folders that hold `.build-id` and copies of the file system's folders.
     pub roots: Vec<PathBuf>,
+    /// Where folders are that compilers recorded; split debug information is looked for there too.
+    pub source_map: SourceMap,
 }
 
 impl Default for Search {
     fn default() -> Search {
-        Search { roots: vec![PathBuf::from("/usr/lib/debug")] }
+        Search::in_folders(vec![PathBuf::from("/usr/lib/debug")])
     }
 }
 
 impl Search {
+    /// Looks only below `roots`, and beside programs.
+    pub fn in_folders(roots: Vec<PathBuf>) -> Search {
+        Search { roots, source_map: SourceMap::default() }
+    }
+
     /// The debug file that belongs to `program`.
     pub(crate) fn debug_file(&self, program: &Elf) -> Option<Elf> {
         let by_build_id = program.build_id.iter().flat_map(|id| self.by_build_id(id));
@@ -128,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_build_id_gives_the_path_that_packages_use() {
-        let search = Search { roots: vec!["/a".into(), "/b".into()] };
+        let search = Search::in_folders(vec!["/a".into(), "/b".into()]);
         let paths = search.by_build_id(&BuildId(vec![0xab, 0xcd, 0xef]));
         assert_eq!(paths, [Path::new("/a/.build-id/ab/cdef.debug"), Path::new("/b/.build-id/ab/cdef.debug")]);
         assert!(search.by_build_id(&BuildId(vec![])).is_empty());

@@ -44,7 +44,7 @@ fn check_agreement(program: &Path, step: usize) -> usize {
         Ok(gimli::EndianSlice::new(found, gimli::LittleEndian))
     };
     let context = addr2line::Context::from_dwarf(gimli::Dwarf::load(section).unwrap()).unwrap();
-    let image = Image::open_with(program, Search { roots: vec![] }).unwrap();
+    let image = Image::open_with(program, Search::in_folders(vec![])).unwrap();
     let text = elf.section_by_name(".text").unwrap();
     let (mut known, mut shown) = (0, Vec::new());
     let mut differences = 0;

@@ -43,7 +43,7 @@ fn fixture(flags: &[&str], strip: &[&str]) -> Fixture {
         scratch.run("objcopy", &[strip, &["prog", "bare"]].concat());
         scratch.path("bare")
     };
-    let images = Images::with_search(Search { roots: vec![] });
+    let images = Images::with_search(Search::in_folders(vec![]));
     Fixture { _scratch: scratch, image, images, path: path.to_str().unwrap().to_string() }
 }
 

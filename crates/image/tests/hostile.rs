@@ -16,7 +16,7 @@ use std::path::Path;
 
 /// Asks everything there is to ask.
 fn question(path: &Path, random: &mut Random) {
-    let search = Search { roots: vec![path.parent().unwrap().to_path_buf()] };
+    let search = Search::in_folders(vec![path.parent().unwrap().to_path_buf()]);
     let Ok(image) = Image::open_with(path, search.clone()) else { return };
     let _ = (image.build_id(), image.debug_file(), image.has_debug_info());
     let symbols: Vec<ImageOffset> = image.symbols().iter().map(|s| s.start).take(200).collect();

@@ -90,7 +90,7 @@ const EXPRESSIONS: [&str; 14] = [
 
 /// Asks everything there is to ask, at every few bytes of the code.
 fn question(path: &Path, random: &mut Random) {
-    let Ok(image) = Image::open_with(path, Search { roots: vec![] }) else { return };
+    let Ok(image) = Image::open_with(path, Search::in_folders(vec![])) else { return };
     let image = Arc::new(image);
     for pc in (0x1000..0x1400).chain(0x40_1000..0x40_1010).step_by(67).chain([0x40_1001, 0x40_1002]) {
         let process = Invented::new(&image, pc, random);

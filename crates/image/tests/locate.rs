@@ -201,7 +201,7 @@ fn a_stripped_program_keeps_its_exported_names() {
     let scratch = Scratch::new();
     let program = scratch.compile("gcc", PLAIN, &["-O1", "-rdynamic"]);
     scratch.run("objcopy", &["--strip-all", "prog", "bare"]);
-    let image = Image::open_with(scratch.path("bare"), Search { roots: vec![] }).unwrap();
+    let image = Image::open_with(scratch.path("bare"), Search::in_folders(vec![])).unwrap();
     let mut seen = Vec::new();
     for probe in probes(&program) {
         let at = probe.call(&image);

@@ -184,7 +184,7 @@ fn accesses_to_more_than_one_member_name_what_holds_them_all() {
     assert_eq!(image.global_at(image.find_function("main")[0].start, 4), None, "code is no variable");
     // Without debug information symbols remain.
     scratch.run("objcopy", &["--strip-debug", "prog", "bare"]);
-    let bare = Arc::new(Image::open_with(scratch.path("bare"), image::Search { roots: vec![] }).unwrap());
+    let bare = Arc::new(Image::open_with(scratch.path("bare"), image::Search::in_folders(vec![])).unwrap());
     assert_eq!(bare.global_at(ImageOffset(start("table")), 4).as_deref(), Some("table"));
     assert_eq!(bare.global_at(ImageOffset(start("table") + 8), 4).as_deref(), Some("table+8"));
 }

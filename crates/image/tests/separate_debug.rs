@@ -26,7 +26,7 @@ fn split(scratch: &Scratch, flags: &[&str], strip: &[&str]) {
 /// Expects that the names of `bare` are known, from the file at `debug`, or that they are not.
 #[track_caller]
 fn check_debug_file(scratch: &Scratch, roots: &[PathBuf], debug: Option<&Path>) {
-    let image = Image::open_with(scratch.path("bare"), Search { roots: roots.to_vec() }).unwrap();
+    let image = Image::open_with(scratch.path("bare"), Search::in_folders(roots.to_vec())).unwrap();
     assert_eq!(image.debug_file(), debug);
     assert_eq!(image.has_debug_info(), debug.is_some());
     let probe = &probes(&scratch.path("prog"))[0];
@@ -154,7 +154,7 @@ other:  nop
     // The names must come from the debug information alone.
     scratch.run("objcopy", &["--strip-symbol=_start", "--strip-symbol=other", "prog"]);
     scratch.run("objcopy", &["--add-section", ".gnu_debugaltlink=link", "prog"]);
-    let image = Image::open_with(scratch.path("prog"), Search { roots: vec![] }).unwrap();
+    let image = Image::open_with(scratch.path("prog"), Search::in_folders(vec![])).unwrap();
     let start = image.image_offset(text_offset(&scratch.path("prog"))).unwrap();
     assert_eq!(image.locate(start).function.as_deref(), Some("by_string"));
     assert_eq!(image.locate(image::ImageOffset(start.0 + 2)).function.as_deref(), Some("by_reference"));

@@ -77,10 +77,32 @@ volatile int sink;
 __attribute__((noinline, noclone)) void stop_here(int n) { sink = n; }
 "#;
 
+/// The forms in which debug information comes.
+const FORMS: [&[&str]; 3] = [&["-g", "-O0"], &["-g", "-O2"], &["-g", "-O0", "-gdwarf-3", "-gstrict-dwarf", "-no-pie"]];
+/// Those that spread it over several files and units.
+const SPREAD: [&[&str]; 5] = [
+    &["-g", "-O0", "-gsplit-dwarf"],
+    &["-g", "-O2", "-gsplit-dwarf"],
+    &["-g", "-O2", "-gsplit-dwarf", "-gdwarf-4"],
+    &["-g", "-O0", "-gdwarf-4", "-fdebug-types-section"],
+    &["-g", "-O0", "-gsplit-dwarf", "-fdebug-types-section", "-gdwarf-4"],
+];
+
 #[track_caller]
 fn check_everywhere(compiler: &str, source: &str, at_least: usize) {
+    check_forms(compiler, source, at_least, &FORMS);
+}
+
+#[track_caller]
+fn check_spread_too(compiler: &str, source: &str, at_least: usize) {
+    check_forms(compiler, source, at_least, &FORMS);
+    check_forms(compiler, source, at_least, &SPREAD);
+}
+
+#[track_caller]
+fn check_forms(compiler: &str, source: &str, at_least: usize, forms: &[&[&str]]) {
     let source = format!("{PRELUDE}{source}");
-    for flags in [&["-g", "-O0"][..], &["-g", "-O2"], &["-g", "-O0", "-gdwarf-3", "-gstrict-dwarf", "-no-pie"]] {
+    for &flags in forms {
         let (compared, lost) = check_variables(compiler, &source, flags);
         assert!(compared >= at_least, "{flags:?}: only {compared} variables were compared");
         assert!(lost * 10 <= compared, "{flags:?}: {lost} of {compared} variables were not found");
@@ -138,7 +160,7 @@ int main(int argc, char **argv) {
 
 #[test]
 fn locals_of_recursion_and_inlined_functions_are_found() {
-    check_everywhere(
+    check_spread_too(
         "gcc",
         r#"
 struct pair { long first, second; };
@@ -186,7 +208,7 @@ int main(int argc, char **argv) { return fill(argc + 4) + sink; }
 
 #[test]
 fn classes_are_printed_with_their_bases() {
-    check_everywhere(
+    check_spread_too(
         "g++",
         r#"
 struct Empty {};

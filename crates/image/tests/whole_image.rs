@@ -34,7 +34,7 @@ fn output(tool: &str, args: &[&str], file: &Path) -> String {
 }
 
 fn open(path: &Path) -> Image {
-    Image::open_with(path, Search { roots: vec![] }).unwrap()
+    Image::open_with(path, Search::in_folders(vec![])).unwrap()
 }
 
 /// The functions that the image lists, and the checks that hold for every list.

@@ -3,11 +3,15 @@
 //!
 //! Kept are hashes, not names: one entry costs a few words however long its name is, and whoever asks compares the
 //! names of the few that match. One pass over all units, without recursion.
-//! May miss: names in a shared file (`dwz`), and types declared inside of functions are found from everywhere.
+//! May miss: types of version 4 in `.dwo` files that have units of their own, by name; and types declared inside of
+//! functions are found from everywhere. `.debug_names` and `.gdb_index` are not read: they may be missing or stale, and
+//! the pass costs less than finding out.
 
+use super::DebugInfo;
 use super::meter::{Meter, Metered};
-use super::units::{Units, open_unit};
-use gimli::{AttributeValue, DwTag, Dwarf, Operation, Unit};
+use super::split::Part;
+use super::units::open_unit;
+use gimli::{AttributeValue, DwTag, Dwarf, Operation, Unit, UnitHeader};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -28,6 +32,8 @@ pub(crate) struct Index {
     entries: Vec<Entry>,
     /// Variables that lie at one address always, sorted by it; also those inside of functions.
     placed: Vec<Placed>,
+    /// The units, by the numbers that the entries have.
+    homes: Vec<Home>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -48,47 +54,92 @@ struct Entry {
 /// An entry that may be what was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Candidate {
-    pub unit: usize,
+    pub home: Home,
     pub entry: usize,
 }
 
-impl Index {
-    pub fn load(dwarf: &mut Dwarf<Metered<'_>>, units: &Units, meter: &Meter) -> Index {
-        dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
+/// Where a unit stands.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Home {
+    pub part: Part,
+    /// Is `unit` the number of a unit of types, rather than an offset?
+    pub types: bool,
+    /// The unit's offset in its section, or its number.
+    pub unit: usize,
+}
+
+impl DebugInfo {
+    pub(super) fn load_index<'a>(&'a self, dwarf: &Dwarf<Metered<'a>>, meter: &'a Meter) -> Index {
         let mut index = Index::default();
-        for (number, unit) in units.list.iter().enumerate() {
-            let Ok(header) = dwarf.debug_info.header_from_offset(unit.offset) else { continue };
-            let Ok(parsed) = open_unit(dwarf, header, meter) else { continue };
-            // What was read before damage is still good.
-            let _ = index.add(dwarf, &parsed, number as u32, meter);
+        for unit in &self.units().list {
+            self.with_entries(dwarf, unit, meter, |entries, meter| {
+                let split = unit.split.get().and_then(Option::as_ref);
+                let (part, offset) = split.map_or((Part::Own, unit.offset.0), |s| (Part::Split(unit.number), s.offset));
+                index.add(entries.dwarf, entries.unit, Home { part, types: false, unit: offset }, meter);
+            });
+        }
+        for (number, header) in type_units(dwarf).into_iter().enumerate() {
+            let home = Home { part: Part::Own, types: true, unit: number };
+            // Those of version 5 stand among the other units.
+            if let (None, Ok(unit)) = (header.offset().as_debug_info_offset(), open_unit(dwarf, header, meter)) {
+                index.add(dwarf, &unit, home, meter);
+            }
+        }
+        let shared = dwarf.sup.clone();
+        let mut headers = shared.as_ref().map(|shared| (shared, shared.units()));
+        while let Some((shared, Ok(Some(header)))) = headers.as_mut().map(|(shared, h)| (shared, h.next())) {
+            let Some(offset) = header.offset().as_debug_info_offset() else { continue };
+            if let Ok(unit) = open_unit(shared, header, meter) {
+                index.add(shared, &unit, Home { part: Part::Shared, types: false, unit: offset.0 }, meter);
+            }
         }
         index.entries.sort_unstable();
         index.placed.sort_unstable();
         index
     }
+}
 
+/// The headers of all units that hold one type each.
+pub(crate) fn type_units<'a>(dwarf: &Dwarf<Metered<'a>>) -> Vec<UnitHeader<Metered<'a>>> {
+    let is_type = |h: &UnitHeader<Metered<'a>>| {
+        matches!(h.type_(), gimli::UnitType::Type { .. } | gimli::UnitType::SplitType { .. })
+    };
+    let (mut info, mut types) = (dwarf.units(), dwarf.type_units());
+    let info = std::iter::from_fn(|| info.next().ok().flatten());
+    let types = std::iter::from_fn(|| types.next().ok().flatten());
+    info.chain(types).filter(is_type).collect()
+}
+
+impl Index {
     /// The variables that begin at `at` or before, the nearest first.
-    pub fn placed_before<'s>(&'s self, at: u64, units: &'s Units) -> impl Iterator<Item = (u64, Candidate)> + 's {
+    pub fn placed_before(&self, at: u64) -> impl Iterator<Item = (u64, Candidate)> {
         let before = &self.placed[..self.placed.partition_point(|p| p.address <= at)];
         before.iter().rev().filter_map(|p| {
-            let unit = units.list.get(p.unit as usize)?.offset.0;
-            Some((p.address, Candidate { unit, entry: p.entry as usize }))
+            let home = *self.homes.get(p.unit as usize)?;
+            Some((p.address, Candidate { home, entry: p.entry as usize }))
         })
     }
 
     /// Entries whose name is probably `name`.
-    pub fn candidates(&self, name: &str, what: Named, units: &Units) -> Vec<Candidate> {
+    pub fn candidates(&self, name: &str, what: Named) -> Vec<Candidate> {
         let hash = hash(name.as_bytes());
         let first = self.entries.partition_point(|e| (e.hash, e.what) < (hash, what));
         let matching = self.entries[first..].iter().take_while(|e| (e.hash, e.what) == (hash, what));
         let candidate = |e: &Entry| {
-            let unit = units.list.get(e.unit as usize)?.offset.0;
-            Some(Candidate { unit, entry: e.entry as usize })
+            let home = *self.homes.get(e.unit as usize)?;
+            Some(Candidate { home, entry: e.entry as usize })
         };
         matching.filter_map(candidate).collect()
     }
 
-    fn add(
+    fn add(&mut self, dwarf: &Dwarf<Metered<'_>>, unit: &Unit<Metered<'_>>, home: Home, meter: &Meter) {
+        let Ok(number) = u32::try_from(self.homes.len()) else { return };
+        self.homes.push(home);
+        // What was read before damage is still good.
+        let _ = self.walk(dwarf, unit, number, meter);
+    }
+
+    fn walk(
         &mut self,
         dwarf: &Dwarf<Metered<'_>>,
         unit: &Unit<Metered<'_>>,

@@ -15,6 +15,7 @@ mod index;
 mod lines;
 mod meter;
 mod names;
+mod split;
 mod tables;
 mod units;
 
@@ -24,9 +25,10 @@ pub(crate) use functions::Name;
 use functions::{Functions, LazyName};
 use gimli::{Dwarf, DwarfSections, SectionId, UnitRef};
 use index::Index;
-pub(crate) use index::{Candidate, Named};
+pub(crate) use index::{Candidate, Home, Named, type_units};
 use lines::Lines;
 pub(crate) use meter::{Meter, Metered};
+pub(crate) use split::{Part, Splits};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,7 +43,7 @@ const MAX_INLINED: usize = 64;
 const BASE_ALLOWANCE: u64 = 1 << 20;
 
 /// The sections that questions about functions, lines and variables need.
-const NEEDED: [SectionId; 12] = [
+const NEEDED: [SectionId; 13] = [
     SectionId::DebugAbbrev,
     SectionId::DebugAddr,
     SectionId::DebugAranges,
@@ -54,6 +56,7 @@ const NEEDED: [SectionId; 12] = [
     SectionId::DebugRngLists,
     SectionId::DebugStr,
     SectionId::DebugStrOffsets,
+    SectionId::DebugTypes,
 ];
 
 /// The debug information of one image.
@@ -61,7 +64,9 @@ const NEEDED: [SectionId; 12] = [
 pub(crate) struct DebugInfo {
     sections: DwarfSections<Vec<u8>>,
     shared: Option<DwarfSections<Vec<u8>>>,
-    size: u64,
+    splits: Splits,
+    /// Of all sections that were read.
+    size: AtomicU64,
     /// What all tables together may still cost.
     allowance: AtomicU64,
     units: OnceLock<Units>,
@@ -71,6 +76,7 @@ pub(crate) struct DebugInfo {
 /// The entries of the functions around an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FoundScope {
+    pub part: Part,
     /// The unit's offset in the section.
     pub unit: usize,
     /// Offsets in the unit: the machine function, then the inlined calls, the outermost first.
@@ -106,8 +112,9 @@ pub(crate) struct FoundSpan {
 }
 
 impl DebugInfo {
-    /// `shared` is the file that `elf` shares DWARF with, if any. `None` when `elf` has no debug information.
-    pub fn load(elf: &Elf, shared: Option<&Elf>) -> Option<DebugInfo> {
+    /// `shared` is the file that `elf` shares DWARF with, if any; `splits` says where split units are looked for. `None`
+    /// when `elf` has no debug information.
+    pub fn load(elf: &Elf, shared: Option<&Elf>, splits: Splits) -> Option<DebugInfo> {
         if !elf.has_contents(SectionId::DebugInfo.name()) {
             return None;
         }
@@ -126,7 +133,8 @@ impl DebugInfo {
         // All tables of the C library, or of a large Rust program, together cost about the size of their sections, and
         // the index of names as much again.
         let allowance = AtomicU64::new(size.saturating_mul(8).saturating_add(BASE_ALLOWANCE));
-        Some(DebugInfo { sections, shared, size, allowance, units: OnceLock::new(), index: OnceLock::new() })
+        let (units, index) = Default::default();
+        Some(DebugInfo { sections, shared, splits, size: AtomicU64::new(size), allowance, units, index })
     }
 
     pub fn locate(&self, at: u64) -> Option<Found> {
@@ -176,39 +184,63 @@ impl DebugInfo {
             let skip = calls.len().saturating_sub(MAX_INLINED);
             let calls = calls.into_iter().skip(skip).map(|c| &c.name);
             let functions = [&function.name].into_iter().chain(calls).map(|n| n.entry.0).collect();
-            Some(FoundScope { unit: unit.offset.0, functions })
+            let split = unit.split.get().and_then(Option::as_ref);
+            let (part, unit) = split.map_or((Part::Own, unit.offset.0), |s| (Part::Split(unit.number), s.offset));
+            Some(FoundScope { part, unit, functions })
         };
         self.units().at(at).take(MAX_CANDIDATES).find_map(found)
     }
 
     /// The entries that are probably called `name`.
     pub fn named(&self, name: &str, what: Named) -> Vec<Candidate> {
-        self.index().candidates(name, what, self.units())
+        self.index().candidates(name, what)
     }
 
     /// The variables with a fixed address at `at` or before it, the nearest first, each with its address.
     pub fn variables_before(&self, at: u64) -> impl Iterator<Item = (u64, Candidate)> {
-        self.index().placed_before(at, self.units())
+        self.index().placed_before(at)
     }
 
     fn index(&self) -> &Index {
-        self.index.get_or_init(|| self.once(|dwarf, meter| Index::load(dwarf, self.units(), meter)))
+        let load = || {
+            // What is split adds to the allowance, so it is opened before.
+            for unit in &self.units().list {
+                self.functions(unit);
+            }
+            self.once(|dwarf, meter| {
+                dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
+                self.load_index(dwarf, meter)
+            })
+        };
+        self.index.get_or_init(load)
     }
 
-    /// The sections for a question that pays with `meter`: its own, or those it shares with other files.
-    pub fn dwarf<'a>(&'a self, shared: bool, meter: &'a Meter) -> Option<Dwarf<Metered<'a>>> {
+    /// The sections of one of its files, for a question that pays with `meter`.
+    pub fn dwarf<'a>(&'a self, part: Part, meter: &'a Meter) -> Option<Dwarf<Metered<'a>>> {
         let reader = |bytes: &'a Vec<u8>| Metered::new(bytes, meter);
-        Some(match (shared, &self.shared) {
-            (true, Some(shared)) => shared.borrow(reader),
-            (true, None) => return None,
-            (false, Some(shared)) => self.sections.borrow_with_sup(shared, reader),
-            (false, None) => self.sections.borrow(reader),
-        })
+        let own = || match &self.shared {
+            Some(shared) => self.sections.borrow_with_sup(shared, reader),
+            None => self.sections.borrow(reader),
+        };
+        match part {
+            Part::Own => Some(own()),
+            Part::Shared => self.shared.as_ref().map(|shared| shared.borrow(reader)),
+            Part::Split(number) => {
+                let found = self.units().list.get(number as usize)?.split.get()?.as_ref()?;
+                self.split_sections(&own(), found, meter)
+            }
+            Part::Packaged(signature) => self.packaged_type(&own(), signature, meter),
+        }
+    }
+
+    /// Where the skeleton of a split unit begins.
+    pub fn skeleton(&self, number: u32) -> Option<usize> {
+        self.units().list.get(number as usize).map(|u| u.offset.0)
     }
 
     /// What one question about this file may cost.
     pub fn question_allowance(&self) -> u64 {
-        self.size.saturating_mul(2).saturating_add(BASE_ALLOWANCE)
+        self.size.load(Ordering::Relaxed).saturating_mul(2).saturating_add(BASE_ALLOWANCE)
     }
 
     /// The paths of all source files that the units list, in no order and perhaps several times.
@@ -261,7 +293,7 @@ impl DebugInfo {
     }
 
     fn functions<'s>(&'s self, unit: &'s UnitEntry) -> &'s Functions {
-        let load = || self.once(|dwarf, meter| with_unit(dwarf, unit, meter, Functions::load));
+        let load = || self.once(|dwarf, meter| self.with_entries(dwarf, unit, meter, Functions::load));
         unit.functions.get_or_init(|| load().unwrap_or_default())
     }
 
@@ -274,12 +306,28 @@ impl DebugInfo {
         wanted.into_iter().map(|n| n.found.get().cloned().flatten()).collect()
     }
 
+    /// Hands over the entries of `unit`: its own, or those that it is a skeleton of.
+    fn with_entries<'a, T>(
+        &'a self,
+        dwarf: &Dwarf<Metered<'a>>,
+        unit: &'a UnitEntry,
+        meter: &'a Meter,
+        work: impl FnOnce(UnitRef<'_, Metered<'a>>, &Meter) -> T,
+    ) -> Option<T> {
+        let header = dwarf.debug_info.header_from_offset(unit.offset).ok()?;
+        let parsed = open_unit(dwarf, header, meter).ok()?;
+        Some(match self.split_of(dwarf, unit, &parsed, meter) {
+            Some(split) => work(UnitRef::new(&split.dwarf, &split.unit), meter),
+            None => work(UnitRef::new(dwarf, &parsed), meter),
+        })
+    }
+
     /// Looks up and keeps the names behind `missing`, all of which belong to `unit`.
     fn find_names(&self, dwarf: &Dwarf<Metered<'_>>, unit: &UnitEntry, missing: &[&LazyName], meter: &Meter) {
         let find = |u: UnitRef<'_, Metered<'_>>, meter: &Meter| -> Vec<Option<String>> {
             missing.iter().map(|n| names::name(u.dwarf, self.units(), u.unit, n.entry, meter)).collect()
         };
-        let found = with_unit(dwarf, unit, meter, find).unwrap_or_else(|| vec![None; missing.len()]);
+        let found = self.with_entries(dwarf, unit, meter, find).unwrap_or_else(|| vec![None; missing.len()]);
         for (name, raw) in missing.iter().zip(found) {
             let readable = raw.map(|raw| Name { text: demangle(&raw), complete: is_mangled(&raw) });
             // Another thread may have been faster; it found the same.

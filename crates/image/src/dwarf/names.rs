@@ -46,7 +46,7 @@ pub(crate) fn name<'a>(
         let offset = match place {
             Place::SameUnit(offset) => offset,
             Place::SameFile(offset) | Place::SharedFile(offset) => {
-                let header = match inside_shared {
+                let header = match inside_shared || file.file_type == gimli::DwarfFileType::Dwo {
                     true => header_containing(file, offset)?,
                     false => file.debug_info.header_from_offset(units.containing(offset)?.offset).ok()?,
                 };
@@ -102,7 +102,7 @@ fn text(dwarf: &Dwarf<Metered<'_>>, unit: &Unit<Metered<'_>>, value: AttributeVa
     (!bytes.is_empty() && bytes.len() <= MAX_NAME).then(|| String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// The unit of a shared file that holds `offset`; shared files have no index, and are asked rarely.
+/// The unit of a shared or split file that holds `offset`; these have no index, and are asked rarely.
 fn header_containing<'a>(
     dwarf: &Dwarf<Metered<'a>>,
     offset: DebugInfoOffset<usize>,

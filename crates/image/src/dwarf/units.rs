@@ -8,6 +8,7 @@
 use super::functions::Functions;
 use super::lines::Lines;
 use super::meter::{Meter, Metered};
+use super::split::SplitUnit;
 use crate::range_map::RangeMap;
 use gimli::{DebugInfoOffset, Dwarf, Unit, UnitHeader, UnitType};
 use std::sync::OnceLock;
@@ -25,6 +26,10 @@ pub(crate) struct Units {
 #[derive(Debug)]
 pub(crate) struct UnitEntry {
     pub offset: DebugInfoOffset<usize>,
+    /// Its place in the list.
+    pub number: u32,
+    /// What it is a skeleton of.
+    pub split: OnceLock<Option<SplitUnit>>,
     pub lines: OnceLock<Option<Lines>>,
     pub functions: OnceLock<Functions>,
 }
@@ -39,7 +44,9 @@ impl Units {
             if matches!(header.type_(), UnitType::Compilation | UnitType::Skeleton(_)) {
                 with_code.push((units.list.len() as u32, header));
             }
-            units.list.push(UnitEntry { offset, lines: OnceLock::new(), functions: OnceLock::new() });
+            let number = units.list.len() as u32;
+            let (split, lines, functions) = Default::default();
+            units.list.push(UnitEntry { offset, number, split, lines, functions });
         }
         let mut ranges = units.ranges_by_table(dwarf);
         let mut known = vec![false; units.list.len()];

@@ -75,9 +75,9 @@ impl Program<'_> {
         view: crate::variables::View<'_>,
     ) -> Option<(std::rc::Rc<crate::variables::Type>, i128)> {
         self.images_from(view).find_map(|image| {
-            let candidates = self.file(image, false)?.debug.named(name, Named::Enumerator);
+            let candidates = self.file(image, crate::dwarf::Part::Own)?.debug.named(name, Named::Enumerator);
             candidates.into_iter().take(16).find_map(|c| {
-                let at = crate::variables::DieRef { image, shared: false, unit: c.unit, entry: c.entry };
+                let at = crate::variables::DieRef::of(image, &c);
                 let ty = self.type_at(at);
                 let crate::variables::Type::Enumeration { enumerators, .. } = &*ty else { return None };
                 let value = enumerators.iter().find(|(n, _)| n == name)?.1;

@@ -471,9 +471,9 @@ impl Program<'_> {
             (Some("struct" | "class"), Type::Record(r)) => r.keyword != "union",
             _ => false,
         };
-        let unit = view.place.map(|p| p.scope.unit);
+        let here = view.place.map(|p| p.scope);
         let search = |image: usize| {
-            let found = self.find(image, name, Named::Type, unit.filter(|_| Some(image) == view.frame.image));
+            let found = self.find(image, name, Named::Type, here);
             found.into_iter().map(|die| self.type_at(die.at)).find(|ty| fits(ty))
         };
         self.images_from(view).find_map(search)

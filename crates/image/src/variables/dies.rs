@@ -3,13 +3,16 @@
 //! A [`Program`] lives as long as one question does. Everything it reads is paid from one meter, to which each image
 //! that is opened adds in proportion to its size; so a question costs at most time and memory linear in the images
 //! it touches, whatever they contain. Units and types are read once per question.
-//! May miss: types in units of their own (`-fdebug-types-section`) and split DWARF.
+//! Split units and types in units of their own are followed like any other.
 
-use crate::dwarf::{DebugInfo, Meter, Metered, open_unit};
+use crate::dwarf::{Candidate, DebugInfo, Home, Meter, Metered, Part, open_unit, type_units};
 use crate::process::{LoadedImage, Stopped};
 use crate::variables::types::Type;
-use gimli::{AttributeValue, DebugInfoOffset, DwAt, DwTag, Dwarf, Unit, UnitOffset, UnitRef};
-use std::cell::RefCell;
+use gimli::{
+    AttributeValue, DebugInfoOffset, DebugTypeSignature, DwAt, DwTag, Dwarf, Reader, Section, Unit, UnitHeader,
+    UnitOffset, UnitRef, UnitType,
+};
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -17,16 +20,15 @@ use std::rc::Rc;
 const MAX_LINKS: u32 = 16;
 /// Longer names are damage.
 const MAX_NAME: usize = 4 << 10;
+/// What reading a split unit may cost beside its size.
+const SPLIT_ALLOWANCE: u64 = 64 << 10;
 
 /// Where an entry stands.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct DieRef {
     /// The number of the image among the loaded ones.
     pub image: usize,
-    /// Is it in the file that the image shares with others?
-    pub shared: bool,
-    /// The unit's offset in its section.
-    pub unit: usize,
+    pub home: Home,
     /// The entry's offset in the unit.
     pub entry: usize,
 }
@@ -45,7 +47,7 @@ pub(crate) struct Die<'a> {
 pub(crate) struct Program<'a> {
     pub process: &'a dyn Stopped,
     pub meter: &'a Meter,
-    files: RefCell<HashMap<(usize, bool), Opened<'a>>>,
+    files: RefCell<HashMap<(usize, Part), Opened<'a>>>,
     pub(super) types: RefCell<HashMap<DieRef, Rc<Type>>>,
 }
 
@@ -57,7 +59,21 @@ pub(crate) struct File<'a> {
     pub dwarf: Dwarf<Metered<'a>>,
     /// Where the units begin, sorted.
     starts: Vec<usize>,
-    units: RefCell<HashMap<usize, Rc<Unit<Metered<'a>>>>>,
+    /// Units of one type each, by their numbers.
+    types: OnceCell<Vec<UnitHeader<Metered<'a>>>>,
+    units: RefCell<HashMap<Home, Rc<Unit<Metered<'a>>>>>,
+}
+
+impl DieRef {
+    pub fn of(image: usize, candidate: &Candidate) -> DieRef {
+        DieRef { image, home: candidate.home, entry: candidate.entry }
+    }
+}
+
+impl<'a> File<'a> {
+    fn type_units(&self) -> &[UnitHeader<Metered<'a>>] {
+        self.types.get_or_init(|| type_units(&self.dwarf))
+    }
 }
 
 impl<'a> Die<'a> {
@@ -87,36 +103,51 @@ impl<'a> Program<'a> {
         self.process.images().get(image)
     }
 
-    pub fn file(&self, image: usize, shared: bool) -> Option<Rc<File<'a>>> {
-        if let Some(known) = self.files.borrow().get(&(image, shared)) {
+    pub fn file(&self, image: usize, part: Part) -> Option<Rc<File<'a>>> {
+        if let Some(known) = self.files.borrow().get(&(image, part)) {
             return known.clone();
         }
         let open = || {
             let debug = self.loaded(image)?.image.debug()?;
-            self.meter.credit(debug.question_allowance());
-            let dwarf = debug.dwarf(shared, self.meter)?;
+            let dwarf = debug.dwarf(part, self.meter)?;
+            self.meter.credit(match part {
+                Part::Own | Part::Shared => debug.question_allowance(),
+                Part::Split(_) | Part::Packaged(_) => {
+                    let len = dwarf.debug_info.reader().len() + dwarf.debug_types.reader().len();
+                    (len as u64).saturating_mul(4).saturating_add(SPLIT_ALLOWANCE)
+                }
+            });
             let mut starts = Vec::new();
             let mut headers = dwarf.units();
             while let Ok(Some(header)) = headers.next() {
                 starts.extend(header.offset().as_debug_info_offset().map(|o| o.0));
             }
-            Some(Rc::new(File { debug, dwarf, starts, units: RefCell::default() }))
+            Some(Rc::new(File { debug, dwarf, starts, types: OnceCell::new(), units: RefCell::default() }))
         };
         let file = open();
-        self.files.borrow_mut().insert((image, shared), file.clone());
+        self.files.borrow_mut().insert((image, part), file.clone());
         file
     }
 
     /// The file and the unit that hold `at`.
     pub fn unit(&self, at: DieRef) -> Option<(Rc<File<'a>>, Rc<Unit<Metered<'a>>>)> {
-        let file = self.file(at.image, at.shared)?;
-        let known = file.units.borrow().get(&at.unit).cloned();
+        let file = self.file(at.image, at.home.part)?;
+        let known = file.units.borrow().get(&at.home).cloned();
         if let Some(unit) = known {
             return Some((file, unit));
         }
-        let header = file.dwarf.debug_info.header_from_offset(DebugInfoOffset(at.unit)).ok()?;
-        let unit = Rc::new(open_unit(&file.dwarf, header, self.meter).ok()?);
-        file.units.borrow_mut().insert(at.unit, unit.clone());
+        let header = match at.home.types {
+            true => file.type_units().get(at.home.unit)?.clone(),
+            false => file.dwarf.debug_info.header_from_offset(DebugInfoOffset(at.home.unit)).ok()?,
+        };
+        let mut unit = open_unit(&file.dwarf, header, self.meter).ok()?;
+        if let (Part::Split(number), false) = (at.home.part, at.home.types) {
+            let skeleton = Home { part: Part::Own, types: false, unit: file.debug.skeleton(number)? };
+            let (_, skeleton) = self.unit(DieRef { home: skeleton, ..at })?;
+            unit.copy_relocated_attributes(&skeleton);
+        }
+        let unit = Rc::new(unit);
+        file.units.borrow_mut().insert(at.home, unit.clone());
         Some((file, unit))
     }
 
@@ -181,17 +212,35 @@ impl<'a> Program<'a> {
     pub fn follow(&self, from: DieRef, value: &AttributeValue<Metered<'a>>) -> Option<DieRef> {
         match *value {
             AttributeValue::UnitRef(offset) => Some(DieRef { entry: offset.0, ..from }),
-            AttributeValue::DebugInfoRef(offset) => self.containing(from.image, from.shared, offset.0),
-            AttributeValue::DebugInfoRefSup(offset) => self.containing(from.image, true, offset.0),
+            AttributeValue::DebugInfoRef(offset) => self.containing(from.image, from.home.part, offset.0),
+            AttributeValue::DebugInfoRefSup(offset) => self.containing(from.image, Part::Shared, offset.0),
+            AttributeValue::DebugTypesRef(signature) => {
+                let (image, packaged) = (from.image, Part::Packaged(signature.0));
+                let parts = [from.home.part, Part::Own, packaged];
+                parts.into_iter().find_map(|part| self.type_called(image, part, signature))
+            }
             _ => None,
         }
     }
 
-    fn containing(&self, image: usize, shared: bool, offset: usize) -> Option<DieRef> {
-        let file = self.file(image, shared)?;
+    fn containing(&self, image: usize, part: Part, offset: usize) -> Option<DieRef> {
+        let file = self.file(image, part)?;
         let after = file.starts.partition_point(|start| *start <= offset);
         let unit = *file.starts[..after].last()?;
-        Some(DieRef { image, shared, unit, entry: offset - unit })
+        Some(DieRef { image, home: Home { part, types: false, unit }, entry: offset - unit })
+    }
+
+    /// The type with this signature, if the file has it.
+    fn type_called(&self, image: usize, part: Part, signature: DebugTypeSignature) -> Option<DieRef> {
+        let file = self.file(image, part)?;
+        file.type_units().iter().enumerate().find_map(|(unit, header)| match header.type_() {
+            UnitType::Type { type_signature, type_offset } | UnitType::SplitType { type_signature, type_offset }
+                if type_signature == signature =>
+            {
+                Some(DieRef { image, home: Home { part, types: true, unit }, entry: type_offset.0 })
+            }
+            _ => None,
+        })
     }
 
     /// The attribute `name` of `die`, or of the entries it completes: its declaration or its abstract origin. With it

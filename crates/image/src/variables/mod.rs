@@ -128,9 +128,9 @@ impl<'a> Program<'a> {
     }
 
     pub fn global(&self, name: &str, view: View<'_>) -> Option<Value> {
-        let unit = view.place.map(|p| p.scope.unit);
+        let here = view.place.map(|p| p.scope);
         let search = |image: usize| {
-            let found = self.find(image, name, Named::Variable, unit.filter(|_| Some(image) == view.frame.image));
+            let found = self.find(image, name, Named::Variable, here);
             let values: Vec<Value> = found.iter().map(|die| self.variable(die, view)).collect();
             let known = values.iter().position(|v| !matches!(v.store, Store::Missing(_)));
             values.into_iter().nth(known.unwrap_or(0))
@@ -140,9 +140,9 @@ impl<'a> Program<'a> {
 
     /// The function called `name`, as a value at its first instruction.
     pub fn function(&self, name: &str, view: View<'_>) -> Option<Value> {
-        let unit = view.place.map(|p| p.scope.unit);
+        let here = view.place.map(|p| p.scope);
         let search = |image: usize| {
-            let found = self.find(image, name, Named::Function, unit.filter(|_| Some(image) == view.frame.image));
+            let found = self.find(image, name, Named::Function, here);
             found.into_iter().find_map(|die| {
                 let (file, unit) = self.unit(die.at)?;
                 let low = file.dwarf.attr_address(&unit, die.attribute(gimli::DW_AT_low_pc)?).ok()??;

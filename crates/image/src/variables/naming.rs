@@ -17,7 +17,7 @@ use super::scope::Place;
 use super::types::{Count, Member, Record, Type};
 use super::{BASE_ALLOWANCE, Inspector};
 use crate::address::{Bias, ImageOffset};
-use crate::dwarf::Meter;
+use crate::dwarf::{Meter, Part};
 use crate::image::{Image, Location};
 use crate::process::{LoadedImages, Register, Registers, Stopped};
 use crate::symbols::SymbolKind;
@@ -165,9 +165,9 @@ impl<'a> Program<'a> {
     fn global_name(&self, at: GuestAddr, size: u64) -> Option<String> {
         let (image, loaded, inside) = self.process.images().at(at)?;
         let described = || {
-            let file = self.file(image, false)?;
+            let file = self.file(image, Part::Own)?;
             file.debug.variables_before(inside.0).take(MAX_BEFORE).find_map(|(start, candidate)| {
-                let die = self.die(DieRef { image, shared: false, unit: candidate.unit, entry: candidate.entry })?;
+                let die = self.die(DieRef::of(image, &candidate))?;
                 let ty = self.type_of(&die);
                 let len = self.size_of(&ty).unwrap_or(1).max(1);
                 let offset = inside.0.checked_sub(start).filter(|d| *d < len)?;

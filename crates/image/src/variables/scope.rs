@@ -6,6 +6,7 @@
 //! Source: DWARF 5, sections 3.3.8 and 3.5; the treatment of removed variables follows gdb.
 
 use super::dies::{Die, DieRef, Program};
+use crate::dwarf::{Home, Part};
 
 /// How many variables of one frame are reported.
 const MAX_VARIABLES: usize = 10_000;
@@ -34,8 +35,9 @@ pub(crate) struct Place {
 impl<'a> Program<'a> {
     /// The function at `at` of an image; `level` 0 is the innermost of those inlined there.
     pub fn place(&self, image: usize, at: u64, level: usize) -> Option<Place> {
-        let found = self.file(image, false)?.debug.scope(at)?;
-        let die = |entry: usize| DieRef { image, shared: false, unit: found.unit, entry };
+        let found = self.file(image, Part::Own)?.debug.scope(at)?;
+        let home = Home { part: found.part, types: false, unit: found.unit };
+        let die = |entry: usize| DieRef { image, home, entry };
         let index = found.functions.len().checked_sub(level)?.checked_sub(1)?;
         Some(Place { scope: die(*found.functions.get(index)?), function: die(*found.functions.first()?), at })
     }

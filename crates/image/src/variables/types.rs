@@ -8,7 +8,7 @@
 //! Source: DWARF 5, chapter 5.
 
 use super::dies::{Die, DieRef, Program};
-use crate::dwarf::Named;
+use crate::dwarf::{Candidate, Named, Part};
 use gimli::{AttributeValue, DwAte, DwTag};
 use std::rc::Rc;
 
@@ -219,11 +219,14 @@ impl<'a> Program<'a> {
 
     /// The definition of a type that is only declared here.
     fn complete(&self, die: &Die<'a>, name: Option<&str>) -> Option<Type> {
-        if !die.flag(gimli::DW_AT_declaration) || die.shared() {
+        if !die.flag(gimli::DW_AT_declaration) && !die.has(gimli::DW_AT_signature) {
             return None;
         }
         let same = |d: &Die<'a>| d.tag == die.tag && !d.flag(gimli::DW_AT_declaration);
-        let found = self.find(die.at.image, name?, Named::Type, Some(die.at.unit)).into_iter().find(same)?;
+        // The definition may be named by its signature; else it is the one of the same name.
+        let signed = die.attribute(gimli::DW_AT_signature).and_then(|s| self.die(self.follow(die.at, &s)?));
+        let named = || self.find(die.at.image, name?, Named::Type, Some(die.at)).into_iter().find(same);
+        let found = signed.filter(same).or_else(named)?;
         let name = self.name(&found);
         Some(match found.tag {
             gimli::DW_TAG_enumeration_type => {
@@ -234,15 +237,13 @@ impl<'a> Program<'a> {
         })
     }
 
-    /// The entries of an image that are called `name`, those of the unit `first` first.
-    pub fn find(&self, image: usize, name: &str, what: Named, first: Option<usize>) -> Vec<Die<'a>> {
-        let Some(file) = self.file(image, false) else { return Vec::new() };
+    /// The entries of an image that are called `name`, those of the unit of `first` first.
+    pub fn find(&self, image: usize, name: &str, what: Named, first: Option<DieRef>) -> Vec<Die<'a>> {
+        let Some(file) = self.file(image, Part::Own) else { return Vec::new() };
         let candidates = file.debug.named(name, what);
-        let (near, far): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|c| Some(c.unit) == first);
-        let die = |c: &crate::dwarf::Candidate| {
-            self.die(DieRef { image, shared: false, unit: c.unit, entry: c.entry })
-                .filter(|die| self.name(die).as_deref() == Some(name))
-        };
+        let first = first.filter(|at| at.image == image).map(|at| at.home);
+        let (near, far): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|c| Some(c.home) == first);
+        let die = |c: &Candidate| self.die(DieRef::of(image, c)).filter(|die| self.name(die).as_deref() == Some(name));
         // The same type is described again in every unit; a few are enough to choose from.
         near.iter().chain(&far).filter_map(die).take(16).collect()
     }
@@ -395,12 +396,6 @@ impl Type {
 
     pub fn pointer_to(ty: &Rc<Type>) -> Rc<Type> {
         Rc::new(Type::Pointer { to: Target::Known(ty.clone()) })
-    }
-}
-
-impl Die<'_> {
-    fn shared(&self) -> bool {
-        self.at.shared
     }
 }
 
