@@ -134,6 +134,14 @@ impl Image {
         files.iter().map(|f| tidy(f)).filter(|f| !f.as_os_str().is_empty()).collect()
     }
 
+    /// Where the source file that the compiler recorded as `recorded` is now: by the source map, as recorded, near the
+    /// program, or from a server. `None` when it is nowhere.
+    pub fn find_source(&self, recorded: impl AsRef<Path>) -> Option<PathBuf> {
+        let recorded = tidy(recorded.as_ref());
+        let near = self.search.source_map.find(&recorded, Some(self.path()));
+        near.or_else(|| self.search.debuginfod.as_ref()?.source(self.build_id()?, &recorded))
+    }
+
     pub fn has_debug_info(&self) -> bool {
         self.debug().is_some()
     }

@@ -1,7 +1,7 @@
 //! Program files as people see them: which function, file and line an address belongs to, and the way back; which
 //! variables are there, and what they hold.
 //!
-//! [`Image`] is one ELF file with its debug information, which may lie in a separate file; [`Images`] keeps many of
+//! [`Image`] is one ELF file with its debug information, which may lie in separate files; [`Images`] keeps many of
 //! them and turns addresses into sentences; [`Describe`] turns a crash into lines of text.
 //! Of a process that is [`Stopped`], [`backtrace`] tells which function called which, and an [`Inspector`] what the
 //! variables and expressions of a frame hold. This crate never touches a process itself: whoever has one lends it.
@@ -12,10 +12,11 @@
 //! Damage makes an answer less precise before it makes it an error.
 //! An answer is never wrong on purpose: a guess is marked as one ([`FoundBy::Nearest`]).
 //!
-//! Limits: x86-64 little-endian ELF only; no split DWARF (`.dwo`, `.dwp`: lines are found, inlined functions are not),
-//! no `.gnu_debugdata`, no zstd-compressed sections; nothing is fetched from a network.
+//! Limits: x86-64 little-endian ELF only; no `.gnu_debugdata`, no zstd-compressed sections. Nothing is fetched from a
+//! network unless the user names servers ([`Debuginfod`]).
 
 mod address;
+mod debuginfod;
 mod demangle;
 mod describe;
 mod dwarf;
@@ -41,6 +42,7 @@ mod unwind;
 mod variables;
 
 pub use address::{Bias, FileOffset, ImageOffset, Position};
+pub use debuginfod::Debuginfod;
 pub use demangle::demangle;
 pub use describe::Describe;
 pub use elf::BuildId;

@@ -2,10 +2,11 @@
 //!
 //! Found as gdb finds it: by build-id under `ROOT/.build-id`, then by the name in `.gnu_debuglink` beside the program,
 //! in `.debug` beside it, and under `ROOT` followed by the program's folder. DWARF that `dwz` moved into a shared file
-//! is found through `.gnu_debugaltlink`.
+//! is found through `.gnu_debugaltlink`. Last, the servers are asked that the user named, by build-id.
 //! Guarantee: a file is used only when it belongs to the program: equal build-ids where both have one, else an equal
 //! checksum. Source: GDB manual, "Separate Debug Files".
 
+use crate::debuginfod::Debuginfod;
 use crate::elf::{BuildId, Elf};
 use crate::error::ImageError;
 use crate::mapping::SourceMap;
@@ -20,6 +21,8 @@ pub struct Search {
     pub roots: Vec<PathBuf>,
     /// Where folders are that compilers recorded; split debug information is looked for there too.
     pub source_map: SourceMap,
+    /// Servers to ask for what is not on this machine.
+    pub debuginfod: Option<Debuginfod>,
 }
 
 impl Default for Search {
@@ -31,13 +34,15 @@ impl Default for Search {
 impl Search {
     /// Looks only below `roots`, and beside programs.
     pub fn in_folders(roots: Vec<PathBuf>) -> Search {
-        Search { roots, source_map: SourceMap::default() }
+        Search { roots, source_map: SourceMap::default(), debuginfod: None }
     }
 
     /// The debug file that belongs to `program`.
     pub(crate) fn debug_file(&self, program: &Elf) -> Option<Elf> {
         let by_build_id = program.build_id.iter().flat_map(|id| self.by_build_id(id));
-        by_build_id.map(|path| (path, None)).chain(self.by_link(program)).find_map(|(path, crc)| {
+        let fetched = || program.build_id.as_ref().and_then(|id| self.debuginfod.as_ref()?.debug_file(id));
+        let near = by_build_id.map(|path| (path, None)).chain(self.by_link(program));
+        near.chain(std::iter::once_with(fetched).flatten().map(|path| (path, None))).find_map(|(path, crc)| {
             let found = Elf::open(&path).ok()?;
             let belongs = match (&program.build_id, &found.build_id) {
                 (Some(a), Some(b)) => a == b,
@@ -53,6 +58,7 @@ impl Search {
         let named = debug.source.path().parent()?.join(OsStr::from_bytes(&link.path));
         std::iter::once(named)
             .chain(self.by_build_id(&link.build_id))
+            .chain(std::iter::once_with(|| self.debuginfod.as_ref()?.debug_file(&link.build_id)).flatten())
             .filter_map(|path| Elf::open(&path).ok())
             .find(|e| e.build_id.as_ref() == Some(&link.build_id))
     }

@@ -38,13 +38,16 @@ pub(crate) enum Part {
     Packaged(u64),
 }
 
+/// The sections of one `.dwo` file.
+type SplitFile = Arc<DwarfSections<Vec<u8>>>;
+
 /// Where split units are looked for, and those that were found.
 #[derive(Debug, Default)]
 pub(crate) struct Splits {
     /// The program and its debug file.
     homes: Vec<PathBuf>,
     map: SourceMap,
-    files: Mutex<HashMap<PathBuf, Option<Arc<DwarfSections<Vec<u8>>>>>>,
+    files: Mutex<HashMap<PathBuf, Option<SplitFile>>>,
     package: OnceLock<Option<DwarfPackageSections<Vec<u8>>>>,
 }
 
@@ -53,7 +56,7 @@ pub(crate) struct Splits {
 pub(crate) struct SplitUnit {
     id: DwoId,
     /// `None` for the package.
-    file: Option<Arc<DwarfSections<Vec<u8>>>>,
+    file: Option<SplitFile>,
     /// Where the unit begins.
     pub offset: usize,
 }
@@ -167,7 +170,7 @@ impl DebugInfo {
         })
     }
 
-    fn split_file(&self, path: &Path) -> Option<Arc<DwarfSections<Vec<u8>>>> {
+    fn split_file(&self, path: &Path) -> Option<SplitFile> {
         let path = path.canonicalize().ok()?;
         let mut files = self.splits.files.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = files.get(&path) {

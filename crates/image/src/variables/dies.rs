@@ -137,7 +137,7 @@ impl<'a> Program<'a> {
             return Some((file, unit));
         }
         let header = match at.home.types {
-            true => file.type_units().get(at.home.unit)?.clone(),
+            true => *file.type_units().get(at.home.unit)?,
             false => file.dwarf.debug_info.header_from_offset(DebugInfoOffset(at.home.unit)).ok()?,
         };
         let mut unit = open_unit(&file.dwarf, header, self.meter).ok()?;
