@@ -86,7 +86,7 @@ impl Discovery<'_> {
         walk.run();
         for root in &roots {
             // What the entry reaches needs no further way in.
-            if !walk.code.contains_key(root) {
+            if !walk.code.contains_key(root) && walk.adopt(*root) {
                 walk.go_to(*root);
                 walk.run();
             }
@@ -199,7 +199,7 @@ impl Walk<'_, '_> {
             false => Ways { ending: Ending::NoReturnCall, targets: Vec::new(), exit: Exit::NeverReturning },
         };
         let landings = self.with.observed.landings.get(&at).into_iter().flatten();
-        ways.targets.extend(landings.filter(|l| self.parts.iter().any(|p| p.contains(l))));
+        ways.targets.extend(landings.filter(|l| self.adopt(**l)));
         ways
     }
 
@@ -282,12 +282,20 @@ impl Walk<'_, '_> {
         let moved = extent.is_cold_part()
             || addr != start
             || (extent.names.is_empty() && jumps_back(self.with.memory, start..extent.end, &self.parts[0]));
-        if moved && self.parts.len() < MOST_PARTS {
-            let range = start..extent.end;
-            self.parts.push(range);
+        moved && self.adopt(addr)
+    }
+
+    /// Makes the extent around `addr` a part of the function, if it is not one already.
+    fn adopt(&mut self, addr: u64) -> bool {
+        if self.parts.iter().any(|p| p.contains(&addr)) {
             return true;
         }
-        false
+        let range = self.with.extents.find(addr).map(|(start, extent)| start..extent.end);
+        match range.filter(|_| self.parts.len() < MOST_PARTS) {
+            Some(range) => self.parts.push(range),
+            None => return false,
+        }
+        true
     }
 
     fn finish(mut self, entry: u64, name: Option<String>, roots: &[u64], never_returns: bool) -> Function {

@@ -108,7 +108,7 @@ impl Flow {
         if !self.observed.landings.entry(call).or_default().insert(landing) {
             return false;
         }
-        self.forget(|f| f.contains(call) && f.parts.iter().any(|p| p.contains(&landing)))
+        self.forget(|f| f.contains(call))
     }
 
     /// Targets of the indirect jump or call at `pc` that were observed, in order.
@@ -183,7 +183,7 @@ impl Flow {
         let function = Arc::new(discovery.function(range));
         for part in &function.parts[1..] {
             if self.extents.at(part.start).is_some_and(|e| e.is_cold_part() || e.names.is_empty()) {
-                self.owners.entry(part.start).or_insert(start);
+                self.owners.insert(part.start, start);
             }
         }
         self.functions.insert(start, function.clone());
@@ -215,18 +215,24 @@ impl Flow {
         let range = start..extent.end;
         let bases = extent.names.iter().filter_map(|n| cold_base(n));
         let mut candidates: Vec<u64> = bases.flat_map(|base| self.extents.named(base)).copied().collect();
+        let by_name = candidates.len();
         let back = jumps_out(&self.memory, range).filter_map(|to| {
             self.extents.find(to).filter(|(start, e)| *start != to && !e.is_cold_part()).map(|(start, _)| start)
         });
         candidates.extend(back);
         // Before anything is asked of it, so that a candidate that asks back gets an answer.
         self.owners.insert(start, start);
-        for candidate in candidates.into_iter().take(OWNERS) {
-            let has_it = self.analysed(candidate).is_some_and(|f| f.parts[1..].iter().any(|p| p.start == start));
+        for candidate in candidates.iter().take(OWNERS) {
+            let has_it = self.analysed(*candidate).is_some_and(|f| f.parts[1..].iter().any(|p| p.start == start));
             if has_it {
-                self.owners.insert(start, candidate);
-                return candidate;
+                self.owners.insert(start, *candidate);
+                return *candidate;
             }
+        }
+        // Only landing pads may lead there. Then the name tells, if there is one function of that name.
+        if let [owner] = candidates[..by_name] {
+            self.owners.insert(start, owner);
+            return owner;
         }
         start
     }

@@ -389,3 +389,30 @@ fn saves_and_restores_are_the_first_and_last_copies_of_preserved_registers() {
     assert_eq!(labelled(&program, g.saves()), ["g:5"]);
     assert_eq!(labelled(&program, g.restores()), ["l2:5"]);
 }
+
+#[test]
+fn a_moved_part_that_only_exceptions_reach_belongs_to_its_function() {
+    let source = "fn f
+         c: call g
+         behind: ret
+         end f
+         fn f.cold
+         pad: inc eax
+            jmp behind
+         end f.cold
+         fn g
+            ret
+         end g";
+    let mut program = assembled(source);
+    let [c, pad, behind] = ["c", "pad", "behind"].map(|l| program.at(l));
+    assert!(!program.function("f").contains(pad));
+    assert!(program.flow.observe_unwind(c, pad));
+    let function = program.function("f");
+    assert!(function.contains(pad));
+    assert_eq!(function.merge(c), flow::Merge::At(behind));
+    assert_eq!(program.function("pad").entry(), c);
+    // Without the observation, by its name.
+    let mut program = assembled(&source.replace("jmp behind", "ret"));
+    assert_eq!(program.function("pad").entry(), c);
+    assert!(program.function("pad").contains(pad));
+}
