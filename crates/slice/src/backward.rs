@@ -6,7 +6,7 @@
 //!
 //! A register that a function saved at its entry and restored at its exit is not followed through the stack: the want is
 //! carried by the slot, marked, to the save, and goes on as a want of the register before it. If something else wrote the
-//! slot in between, the pair was none: when the walk is over it begins again and takes that restore as an ordinary load.
+//! slot in between, that is what was wanted; the restore itself stays outside.
 //!
 //! Guarantee: on the same path and with the same store addresses, nothing outside the slice influences the criterion, as
 //! far as the parts of instructions ([`crate::insn`]) say everything. May miss: what the headers of [`crate::insn`] and
@@ -65,14 +65,6 @@ pub struct Options {
     pub depth: u32,
 }
 
-/// A register whose value waits in a stack slot for its save.
-struct Token {
-    reg: RegId,
-    /// The restore.
-    at: (u32, u16),
-    shift: u32,
-}
-
 /// A memory access with its address.
 #[derive(Clone, Copy)]
 struct Touched {
@@ -112,9 +104,8 @@ struct Walk<'w> {
     /// Those of them that are wanted only for what they might have done.
     potential: HashSet<u32>,
     control_bits: Vec<u64>,
-    tokens: Vec<Token>,
-    refused: &'w HashSet<(u32, u16)>,
-    newly_refused: Vec<(u32, u16)>,
+    /// Registers whose values wait in stack slots for their saves.
+    tokens: Vec<RegId>,
     thread: u32,
     facts: &'w mut dyn Facts,
     /// What branches might have done, by address and where they went.
@@ -139,27 +130,14 @@ pub fn backward(
     facts: &mut dyn Facts,
     interrupted: &mut dyn FnMut() -> bool,
 ) -> Slice {
-    let mut refused = HashSet::new();
-    loop {
-        let mut walk = Walk::new(window, options, &refused, facts);
-        walk.start(criterion);
-        walk.run(interrupted);
-        if walk.newly_refused.is_empty() {
-            return walk.finish();
-        }
-        let new = std::mem::take(&mut walk.newly_refused);
-        drop(walk);
-        refused.extend(new);
-    }
+    let mut walk = Walk::new(window, options, facts);
+    walk.start(criterion);
+    walk.run(interrupted);
+    walk.finish()
 }
 
 impl<'w> Walk<'w> {
-    fn new(
-        window: &'w Window,
-        options: &'w Options,
-        refused: &'w HashSet<(u32, u16)>,
-        facts: &'w mut dyn Facts,
-    ) -> Walk<'w> {
+    fn new(window: &'w Window, options: &'w Options, facts: &'w mut dyn Facts) -> Walk<'w> {
         Walk {
             facts,
             others_ways: FastMap::default(),
@@ -176,8 +154,6 @@ impl<'w> Walk<'w> {
             potential: HashSet::new(),
             control_bits: vec![0; window.parents.len() / 64 + 1],
             tokens: Vec::new(),
-            refused,
-            newly_refused: Vec::new(),
             thread: window.threads.1,
             taken: Vec::new(),
             taken_mem: Vec::new(),
@@ -262,7 +238,8 @@ impl<'w> Walk<'w> {
     #[inline(always)]
     fn concerns(&self, code: &Code, address: usize, segment: u32) -> bool {
         let last = segment + code.segments.len() as u32 - 1;
-        if self.regs.any & code.defines != 0 || self.is_wanted(last) || self.forced.is_some() || self.awaited.is_some() {
+        if self.regs.any & code.defines != 0 || self.is_wanted(last) || self.forced.is_some() || self.awaited.is_some()
+        {
             return true;
         }
         let store = |(n, size): &(u16, u32)| {
@@ -566,10 +543,7 @@ impl Walk<'_> {
                 }
                 let mut found = Vec::new();
                 for (w, offset) in taken.drain(..) {
-                    match w.token {
-                        0 => found.push((w.node, shifted(w.mask, offset))),
-                        _ => self.found_save(&w, None),
-                    }
+                    found.push((w.node, shifted(w.mask, offset)));
                 }
                 self.taken_mem = taken;
                 found
@@ -622,8 +596,7 @@ impl Walk<'_> {
         let mut taken = std::mem::take(&mut self.taken_mem);
         self.mem.take(t.addr, t.len, kills, &mut taken);
         for (w, offset) in taken.drain(..) {
-            if w.token != 0 {
-                self.found_save(&w, border);
+            if w.token != 0 && self.found_save(&w, border) {
                 continue;
             }
             let addr = t.addr.wrapping_add_signed(offset + i64::from(w.mask.trailing_zeros()));
@@ -634,18 +607,16 @@ impl Walk<'_> {
         self.taken_mem = taken;
     }
 
-    /// The slot of a restored register was written here: by its save, or by somebody else.
-    fn found_save(&mut self, w: &Want, border: Option<Border>) {
-        let token = &self.tokens[w.token as usize - 1];
-        let (reg, shift, restore) = (token.reg, token.shift, token.at);
-        match border {
-            Some(Border::Save(saved)) if saved == reg => {
-                self.slice.bypassed += 1;
-                let mask = w.mask.checked_shr(shift).unwrap_or(0);
-                self.add_reg(reg, Want { mask, node: w.node, token: 0 });
-            }
-            _ => self.newly_refused.push(restore),
+    /// The slot of a restored register was written here: by its save? Otherwise who wants the register wants what was
+    /// written.
+    fn found_save(&mut self, w: &Want, border: Option<Border>) -> bool {
+        let reg = self.tokens[w.token as usize - 1];
+        let is_save = border == Some(Border::Save(reg));
+        if is_save {
+            self.slice.bypassed += 1;
+            self.add_reg(reg, Want { mask: w.mask, node: w.node, token: 0 });
         }
+        is_save
     }
 
     /// A register is restored: what is wanted of it is wanted of the slot, until its save is found.
@@ -654,7 +625,6 @@ impl Walk<'_> {
         let Some(slot) = from.copied() else { return false };
         let restore = (at.execution, at.insn);
         if self.window.unpaired.contains(&restore)
-            || self.refused.contains(&restore)
             || slot.addr & 7 != 0
             || self.regs.any & reg.bit() == 0
         {
@@ -667,7 +637,7 @@ impl Walk<'_> {
         let mut taken = std::mem::take(&mut self.taken);
         self.regs.take(reg, 0xff, true, &mut taken);
         if !taken.is_empty() {
-            self.tokens.push(Token { reg, at: (at.execution, at.insn), shift: 0 });
+            self.tokens.push(reg);
         }
         let token = self.tokens.len() as u32;
         let nodes = &self.slice.nodes;

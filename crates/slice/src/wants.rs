@@ -130,17 +130,43 @@ impl RegWants {
 
 const PAGE: u64 = 12;
 
-#[derive(Default)]
+/// Groups of a page that are wanted.
 struct Page {
-    /// Groups of eight bytes that are wanted.
     bits: [u64; 8],
-    lists: FastMap<u16, Vec<Want>>,
+    /// For each group the first of its wants.
+    heads: Box<[u32; 512]>,
 }
 
-/// Wanted bytes of memory.
+impl Default for Page {
+    fn default() -> Page {
+        Page { bits: [0; 8], heads: Box::new([NONE; 512]) }
+    }
+}
+
+impl Page {
+    fn is_wanted(&self, group: u16) -> bool {
+        self.bits[usize::from(group >> 6)] >> (group & 63) & 1 != 0
+    }
+}
+
+/// No want.
+const NONE: u32 = u32::MAX;
+
+/// One want in the list of a group.
+#[derive(Clone, Copy)]
+struct Link {
+    mask: u8,
+    node: u32,
+    token: u32,
+    next: u32,
+}
+
+/// Wanted bytes of memory. Lists are linked in one array, so that wanting and taking cost no allocation.
 #[derive(Default)]
 pub struct MemWants {
     pages: FastMap<u64, Page>,
+    links: Vec<Link>,
+    free: Vec<u32>,
     /// Groups that are wanted.
     pub groups: usize,
 }
@@ -161,13 +187,27 @@ impl MemWants {
     pub fn add(&mut self, addr: u64, len: u64, node: u32, token: u32, all: bool, distance: &dyn Fn(u32) -> u32) {
         for (page, group, mask, _) in groups(addr, len) {
             let p = self.pages.entry(page).or_default();
-            let bit = 1 << (group & 63);
-            let word = &mut p.bits[usize::from(group >> 6)];
-            if *word & bit == 0 {
-                *word |= bit;
+            let head = &mut p.heads[usize::from(group)];
+            let mut mask = mask as u8;
+            if *head == NONE {
+                p.bits[usize::from(group >> 6)] |= 1 << (group & 63);
                 self.groups += 1;
+            } else if !all {
+                mask = nearest(&mut self.links, *head, (mask, node, token), distance);
             }
-            add(p.lists.entry(group).or_default(), Want { mask, node, token }, all, distance);
+            if mask != 0 {
+                let link = Link { mask, node, token, next: *head };
+                *head = match self.free.pop() {
+                    Some(n) => {
+                        self.links[n as usize] = link;
+                        n
+                    }
+                    None => {
+                        self.links.push(link);
+                        self.links.len() as u32 - 1
+                    }
+                };
+            }
         }
     }
 
@@ -182,106 +222,145 @@ impl MemWants {
                 let bits = p.bits[(a >> 6) as usize] >> (a & 63);
                 return bits & (u64::MAX >> (63 - (b - a))) != 0;
             }
-            return (a..=b).any(|g| p.bits[(g >> 6) as usize] >> (g & 63) & 1 != 0);
+            return (a..=b).any(|g| p.is_wanted(g as u16));
         }
-        groups(addr, u64::from(len)).any(|(page, g, _, _)| {
-            self.pages.get(&page).is_some_and(|p| p.bits[usize::from(g >> 6)] >> (g & 63) & 1 != 0)
-        })
+        groups(addr, u64::from(len)).any(|(page, g, _, _)| self.pages.get(&page).is_some_and(|p| p.is_wanted(g)))
     }
 
     /// Who wants bytes of a range, with the offsets of the bytes from its start as `offset` + the bits of the mask; they are
     /// no longer wanted if `kills`.
     pub fn take(&mut self, addr: u64, len: u64, kills: bool, out: &mut Vec<(Want, i64)>) {
-        let mut taken = Vec::new();
         if len > 1 << 16 {
             return self.take_long(addr, len, kills, out);
         }
         for (page, group, mask, offset) in groups(addr, len) {
-            self.take_group(page, group, mask, kills, &mut taken);
-            out.extend(taken.drain(..).map(|w| (w, offset)));
+            self.take_group(page, group, mask as u8, kills, offset, out);
         }
     }
 
     /// The same for a range that is longer than what is wanted, perhaps.
     fn take_long(&mut self, addr: u64, len: u64, kills: bool, out: &mut Vec<(Want, i64)>) {
-        let (first, last) = (addr >> PAGE, addr.saturating_add(len - 1) >> PAGE);
-        let mut wanted: Vec<u64> = self.pages.keys().copied().filter(|p| (first..=last).contains(p)).collect();
-        wanted.sort_unstable();
-        let mut taken = Vec::new();
-        for page in wanted {
+        for page in self.pages_in(addr, len) {
             let from = addr.max(page << PAGE);
-            let to = (addr + len).min((page + 1) << PAGE);
+            let to = addr.saturating_add(len).min((page + 1) << PAGE);
+            let base = from.wrapping_sub(addr) as i64;
             for (page, group, mask, offset) in groups(from, to - from) {
-                self.take_group(page, group, mask, kills, &mut taken);
-                let base = from.wrapping_sub(addr) as i64;
-                out.extend(taken.drain(..).map(|w| (w, base + offset)));
+                self.take_group(page, group, mask as u8, kills, base + offset, out);
             }
         }
     }
 
+    /// The pages of a range in which something is wanted, in order.
+    fn pages_in(&self, addr: u64, len: u64) -> Vec<u64> {
+        let (first, last) = (addr >> PAGE, addr.saturating_add(len.max(1) - 1) >> PAGE);
+        if last - first < self.pages.len() as u64 {
+            return (first..=last).filter(|p| self.pages.contains_key(p)).collect();
+        }
+        let mut within: Vec<u64> = self.pages.keys().copied().filter(|p| (first..=last).contains(p)).collect();
+        within.sort_unstable();
+        within
+    }
+
     /// Somebody who wants a byte of the range.
     pub fn who(&self, addr: u64, len: u64) -> Option<u32> {
-        let (first, last) = (addr >> PAGE, addr.saturating_add(len.max(1) - 1) >> PAGE);
-        let in_page = |page: u64, p: &Page| {
+        self.pages_in(addr, len).into_iter().find_map(|page| {
+            let p = &self.pages[&page];
             let from = addr.max(page << PAGE);
             let to = addr.saturating_add(len).min((page + 1) << PAGE);
-            let found = groups(from, to - from).find_map(|(_, group, mask, _)| {
-                if p.bits[usize::from(group >> 6)] >> (group & 63) & 1 == 0 {
-                    return None;
-                }
-                p.lists.get(&group)?.iter().find(|w| w.mask & mask != 0 && w.token == 0)
-            });
-            found.map(|w| w.node)
-        };
-        if last - first > self.pages.len() as u64 {
-            let mut within: Vec<u64> = self.pages.keys().copied().filter(|p| (first..=last).contains(p)).collect();
-            within.sort_unstable();
-            return within.into_iter().find_map(|page| in_page(page, &self.pages[&page]));
-        }
-        (first..=last).find_map(|page| in_page(page, self.pages.get(&page)?))
+            groups(from, to - from).filter(|(_, g, _, _)| p.is_wanted(*g)).find_map(|(_, g, mask, _)| {
+                let mut wants = self.of_group(p, g);
+                wants.find(|w| u64::from(w.mask) & mask != 0 && w.token == 0).map(|w| w.node)
+            })
+        })
     }
 
     /// Somebody who wants a byte outside the range.
     pub fn who_outside(&self, range: std::ops::Range<u64>) -> Option<u32> {
         let (first, last) = (range.start >> PAGE, range.end >> PAGE);
-        let mut outside: Vec<u64> = self
-            .pages
-            .iter()
-            .filter(|(n, p)| !(first..=last).contains(n) && !p.lists.is_empty())
-            .map(|(n, _)| *n)
-            .collect();
-        outside.sort_unstable();
-        let page = outside.first()?;
-        self.pages[page].lists.values().flatten().filter(|w| w.token == 0).map(|w| w.node).min()
+        let outside = self.pages.iter().filter(|(n, p)| !(first..=last).contains(*n) && p.bits != [0; 8]);
+        let page = outside.min_by_key(|(n, _)| **n).map(|(_, p)| p)?;
+        (0..512).flat_map(|g| self.of_group(page, g)).filter(|w| w.token == 0).map(|w| w.node).min()
     }
 
-    fn take_group(&mut self, page: u64, group: u16, mask: u64, kills: bool, out: &mut Vec<Want>) {
-        let Some(p) = self.pages.get_mut(&page) else { return };
-        let bit = 1 << (group & 63);
-        if p.bits[usize::from(group >> 6)] & bit == 0 {
-            return;
+    fn of_group<'a>(&'a self, page: &Page, group: u16) -> impl Iterator<Item = &'a Link> + 'a {
+        let mut at = page.heads[usize::from(group)];
+        std::iter::from_fn(move || {
+            let link = self.links.get(at as usize)?;
+            at = link.next;
+            Some(link)
+        })
+    }
+
+    fn take_group(
+        &mut self,
+        page: u64,
+        group: u16,
+        mask: u8,
+        kills: bool,
+        offset: i64,
+        out: &mut Vec<(Want, i64)>,
+    ) {
+        let Some(p) = self.pages.get_mut(&page).filter(|p| p.is_wanted(group)) else { return };
+        let (mut kept, mut at) = (NONE, p.heads[usize::from(group)]);
+        while at != NONE {
+            let link = &mut self.links[at as usize];
+            let (this, next, common) = (at, link.next, link.mask & mask);
+            at = next;
+            if common != 0 {
+                out.push((Want { mask: u64::from(common), node: link.node, token: link.token }, offset));
+                if kills {
+                    link.mask &= !common;
+                }
+            }
+            if link.mask == 0 {
+                self.free.push(this);
+            } else {
+                link.next = kept;
+                kept = this;
+            }
         }
-        let Some(list) = p.lists.get_mut(&group) else { return };
-        if take(list, mask, kills, out) == 0 {
-            p.lists.remove(&group);
-            p.bits[usize::from(group >> 6)] &= !bit;
+        p.heads[usize::from(group)] = kept;
+        if kept == NONE {
+            p.bits[usize::from(group >> 6)] &= !(1 << (group & 63));
             self.groups -= 1;
         }
     }
 
     /// Everything that is wanted: address of the group and the want.
     pub fn rest(&self) -> Vec<(u64, Want)> {
-        let of_page = |(page, p): (&u64, &Page)| {
-            let start = page << PAGE;
-            p.lists
-                .iter()
-                .flat_map(|(g, l)| l.iter().map(|w| (start + u64::from(*g) * 8, *w)).collect::<Vec<_>>())
-                .collect::<Vec<_>>()
-        };
-        let mut all: Vec<(u64, Want)> = self.pages.iter().flat_map(of_page).collect();
+        let mut all = Vec::new();
+        for (page, p) in &self.pages {
+            for group in (0..512).filter(|g| p.is_wanted(*g)) {
+                let at = (page << PAGE) + u64::from(group) * 8;
+                let wants = self.of_group(p, group);
+                all.extend(wants.map(|l| (at, Want { mask: u64::from(l.mask), node: l.node, token: l.token })));
+            }
+        }
         all.sort_unstable_by_key(|(at, w)| (*at, w.node));
         all
     }
+}
+
+/// Of two who want the same byte only the nearer one is kept. Answers what is left for the new one.
+fn nearest(
+    links: &mut [Link],
+    head: u32,
+    (mut mask, node, token): (u8, u32, u32),
+    distance: &dyn Fn(u32) -> u32,
+) -> u8 {
+    let mut at = head;
+    while let Some(link) = links.get_mut(at as usize).filter(|_| mask != 0) {
+        let common = link.mask & mask;
+        if common != 0 && link.token == token {
+            match distance(link.node) <= distance(node) {
+                true => mask &= !common,
+                // A link without bytes is dropped when the group is taken.
+                false => link.mask &= !common,
+            }
+        }
+        at = link.next;
+    }
+    mask
 }
 
 #[cfg(test)]

@@ -87,6 +87,12 @@ impl Window {
         self.calls.get(number as usize)?.as_ref()
     }
 
+    /// Where the return address of the frame of an execution lies, if frames were kept.
+    pub fn slot(&self, execution: u32) -> Option<u64> {
+        let number = self.frame_of.get(execution as usize).copied().filter(|n| *n != 0)?;
+        self.slots.get(number as usize - 1).copied().filter(|s| *s != 0)
+    }
+
     /// The last loads of distinct addresses, the last one first, by code that is `wanted`: execution, instruction and
     /// address.
     pub fn last_loads(&self, most: usize, mut wanted: impl FnMut(u64) -> bool) -> Vec<((u32, u16), u64)> {

@@ -150,7 +150,7 @@ impl Job<'_> {
         let calls = tracing::calls(recording, &unit).map_err(Refusal::internal)?;
         let facts = facts::Program::new(&session, &loaded, &paths, !self.options.no_refinement);
         let mut facts = facts.map_err(Refusal::internal)?;
-        let how = Prepare { bypass: !self.options.no_bypass, frames: self.relevant() };
+        let how = Prepare { bypass: !self.options.no_bypass, frames: self.relevant() || self.names() };
         let window = traced.builder.finish(&mut facts, calls, how);
         let prepare = begun.elapsed() - find - trace;
         let (prune_memory, prune_registers) = start.pruned.clone();
@@ -194,6 +194,11 @@ impl Job<'_> {
     /// What is missing behind the last output was perhaps decided by a branch that went the wrong way.
     fn relevant(&self) -> bool {
         self.options.relevant || self.options.output.as_deref().is_some_and(|o| o.ends_with("end"))
+    }
+
+    /// Are variables named?
+    fn names(&self) -> bool {
+        self.options.edges || self.options.dot || self.options.path.is_some()
     }
 
     /// What a chop begins with.

@@ -5,6 +5,8 @@ use super::lines::{Line, Lines, Origins, Sources, Squash};
 use crate::cli::Slice as Options;
 use crate::message::Paint;
 use crate::show::count;
+use image::Storage;
+use model::GuestAddr;
 use serde_json::{Value, json};
 use slice::{Input, Why};
 use std::collections::{BTreeMap, BTreeSet};
@@ -136,7 +138,7 @@ impl Show<'_> {
         for edge in &self.answer.slice.edges {
             let (user, maker) = (self.line_of(edge.user), self.line_of(edge.maker));
             if user != maker {
-                all.insert((user, maker, self.because(edge.why)));
+                all.insert((user, maker, self.because(edge.why, edge.user)));
             }
         }
         // Control dependences are told by the nodes' nearest users.
@@ -150,14 +152,30 @@ impl Show<'_> {
         all
     }
 
-    fn because(&self, why: Why) -> String {
+    /// Why `user` depends on another node, with the name of the variable that the value was in.
+    fn because(&self, why: Why, user: u32) -> String {
         match why {
             Why::Criterion => "asked for".into(),
             Why::Reg(reg) => format!("through {}", reg.name()),
-            Why::Mem(addr) => format!("through memory at {addr:#x}"),
+            Why::Mem(addr) => match self.variable(addr, user) {
+                Some(name) => format!("through {name}"),
+                None => format!("through memory at {addr:#x}"),
+            },
             Why::Control => "decided".into(),
             Why::Potential => "might have changed it".into(),
         }
+    }
+
+    /// What the code of `user` calls the byte at an address.
+    fn variable(&self, addr: u64, user: u32) -> Option<String> {
+        let a = self.answer;
+        let what = Storage::Memory { at: GuestAddr(addr), size: 0 };
+        let node = a.slice.nodes.get(user as usize).filter(|_| user != 0);
+        let in_frame = node.and_then(|n| {
+            let slot = a.window.slot(n.execution)?;
+            a.loaded.name_in_frame(GuestAddr(n.pc), GuestAddr(slot + 8), what)
+        });
+        in_frame.or_else(|| a.loaded.global_at(GuestAddr(addr), 0))
     }
 
     fn place_of(&mut self, node: &slice::Node) -> String {
@@ -201,7 +219,7 @@ impl Show<'_> {
             let text =
                 origin.full.as_deref().zip(origin.line).and_then(|(f, l)| sources.line(f, l)).unwrap_or_default();
             let _ = writeln!(out, "  {}  {text}", self.paint.strong(&place));
-            let _ = writeln!(out, "     ↓ {}", self.because(n.why));
+            let _ = writeln!(out, "     ↓ {}", self.because(n.why, n.via));
             last = place;
         }
         Ok(out)

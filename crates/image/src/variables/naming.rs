@@ -73,8 +73,23 @@ impl LoadedImages {
         let mut registers = *registers;
         registers.set(Register::RIP, Some(pc.0));
         let process = Outline { images: self, registers };
+        let cfa = cfa(&process, pc, &registers);
+        self.name_with(pc, cfa, registers, what)
+    }
+
+    /// The same when nothing is known but where the frame begins: its canonical frame address.
+    pub fn name_in_frame(&self, pc: GuestAddr, cfa: GuestAddr, what: Storage) -> Option<String> {
+        let mut registers = Registers::default();
+        registers.set(Register::RIP, Some(pc.0));
+        // Where a frame pointer is used, compilers for this machine put it there.
+        registers.set(Register::RBP, cfa.0.checked_sub(16));
+        self.name_with(pc, Some(cfa), registers, what)
+    }
+
+    fn name_with(&self, pc: GuestAddr, cfa: Option<GuestAddr>, registers: Registers, what: Storage) -> Option<String> {
+        let process = Outline { images: self, registers };
         let image = self.at(pc).map(|(index, ..)| index);
-        let (cfa, location) = (cfa(&process, pc, &registers), Location::default());
+        let location = Location::default();
         let frame =
             StackFrame { pc, at: pc, cfa, registers, origin: Origin::Thread, trampoline: false, image, location };
         Inspector::new(&process, &frame, 0).name_of(what)
