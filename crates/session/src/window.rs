@@ -5,10 +5,11 @@
 
 use crate::error::Error;
 use crate::launch::Traces;
+use crate::live::Live;
 use crate::run::TraceTotals;
-use crate::timeline::{Session, done, run};
+use crate::timeline::{Session, alter, done, run};
 use model::Mode;
-use model::serve::{Moment, Place, Request, Until, Why};
+use model::serve::{Alteration, Moment, Place, Request, Until, Why};
 
 /// What was traced.
 #[derive(Clone, PartialEq, Debug)]
@@ -16,6 +17,8 @@ pub struct Window {
     /// Where the trace really ended: the moment asked for, or the end of the recording.
     pub end: Place,
     pub totals: Vec<TraceTotals>,
+    /// It ended where it should.
+    pub reached: bool,
 }
 
 impl Session {
@@ -28,13 +31,34 @@ impl Session {
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Window, Error> {
         let live = self.copy_at(from)?;
-        live.set_traces(traces);
-        done(live.ask(&Request::Mode(Mode::Trace))?)?;
-        let (why, end, _) = run(&live, Until { moment: Some(to), ..Until::default() }, interrupted)?;
-        if !matches!(why, Why::End(_)) {
-            // At the end of the recording the trace has been closed already.
-            done(live.ask(&Request::Mode(Mode::Tick))?)?;
-        }
-        Ok(Window { end, totals: live.finish_traces() })
+        trace_on(&live, to, traces, interrupted)
     }
+
+    /// The same with a change at the beginning. The log goes on to answer: calls must be made as recorded, or the window
+    /// ends there. Also gives the engine that ran, at the window's end.
+    pub fn window_altered(
+        &mut self,
+        from: Moment,
+        alteration: Alteration,
+        to: Moment,
+        traces: Traces,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<(Window, Live), Error> {
+        let live = self.copy_at(from)?;
+        alter(&live, alteration)?;
+        let window = trace_on(&live, to, traces, interrupted)?;
+        Ok((window, live))
+    }
+}
+
+/// Runs an engine on to a moment and traces it.
+fn trace_on(live: &Live, to: Moment, traces: Traces, interrupted: &mut dyn FnMut() -> bool) -> Result<Window, Error> {
+    live.set_traces(traces);
+    done(live.ask(&Request::Mode(Mode::Trace))?)?;
+    let (why, end, _) = run(live, Until { moment: Some(to), ..Until::default() }, interrupted)?;
+    if !matches!(why, Why::End(_)) {
+        // At the end of the recording the trace has been closed already.
+        done(live.ask(&Request::Mode(Mode::Tick))?)?;
+    }
+    Ok(Window { end, totals: live.finish_traces(), reached: why == Why::Reached })
 }

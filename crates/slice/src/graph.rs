@@ -60,6 +60,8 @@ pub struct Slice {
     pub inputs: Vec<Input>,
     /// Save and restore pairs that were passed over.
     pub bypassed: u64,
+    /// The saves and restores of these pairs, in no order: execution and instruction.
+    pub passed: Vec<(u32, u16)>,
     /// The walk was ended by its budget or by the user.
     pub cut: bool,
 }

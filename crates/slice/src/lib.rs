@@ -10,6 +10,7 @@
 pub mod backward;
 pub mod code;
 mod control;
+pub mod executed;
 pub mod facts;
 pub mod forward;
 pub mod graph;
@@ -20,7 +21,8 @@ mod syscalls;
 mod wants;
 pub mod window;
 
-pub use backward::{Criterion, Options, backward};
+pub use backward::{Criterion, Omit, Options, backward};
+pub use executed::Executed;
 pub use facts::{Border, Facts, MayDefine, Merge, NoFacts};
 pub use forward::{Forward, chop, forward};
 pub use graph::{Edge, Input, Node, Slice, Why};

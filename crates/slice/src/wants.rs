@@ -291,15 +291,7 @@ impl MemWants {
         })
     }
 
-    fn take_group(
-        &mut self,
-        page: u64,
-        group: u16,
-        mask: u8,
-        kills: bool,
-        offset: i64,
-        out: &mut Vec<(Want, i64)>,
-    ) {
+    fn take_group(&mut self, page: u64, group: u16, mask: u8, kills: bool, offset: i64, out: &mut Vec<(Want, i64)>) {
         let Some(p) = self.pages.get_mut(&page).filter(|p| p.is_wanted(group)) else { return };
         let (mut kept, mut at) = (NONE, p.heads[usize::from(group)]);
         while at != NONE {

@@ -12,12 +12,13 @@ use model::log::Ending;
 use model::serve::Moment;
 use recording::{Recording, UnitName};
 use session::Session;
-use slice::insn::{Maker, Place as Operand};
+use slice::insn::{Control, Maker, Place as Operand};
 use slice::{Criterion, RegId};
 use trace::plan::{BlockPlan, Planner};
 
 /// Steps within one execution of a line before it is taken as endless.
 const MOST_STEPS: usize = 20_000;
+const EXECUTABLE: u8 = 4;
 
 /// Where a slice begins.
 pub struct Start {
@@ -75,24 +76,45 @@ impl Finder<'_> {
         };
         self.seek_end()?;
         let moment = self.session.moment();
+        let name = session::signal_name(signal as i32);
+        let text = |place: String| format!("the crash ({name}) at {place}");
+        if !self.is_code(moment.pc) {
+            return self.wild_jump(moment, &text);
+        }
         let place = self.locate(moment.pc);
         let mut criterion = Criterion { control: true, ..Criterion::default() };
-        let name = session::signal_name(signal as i32);
         let mut bytes = [0; 15];
         let n = self.session.read(GuestAddr(moment.pc), &mut bytes).unwrap_or(0);
         // An abort is a decision of the program: what counts is how it came there.
         if signal != 6 {
             self.uses_of(moment.pc, &bytes[..n], &mut criterion)?;
         }
-        Ok(Start { moment, criterion, text: format!("the crash ({name}) at {place}"), pruned: Default::default() })
+        Ok(Start { moment, criterion, text: text(place), pruned: Default::default() })
+    }
+
+    /// Can instructions be at this address?
+    fn is_code(&self, pc: u64) -> bool {
+        let maps = self.session.maps().unwrap_or_default();
+        maps.is_empty() || maps.iter().any(|m| m.prot & EXECUTABLE != 0 && (m.start..m.end).contains(&pc))
+    }
+
+    /// Control went to where no code is: what counts is the instruction before, which led there, and where it had the
+    /// address from.
+    fn wild_jump(&mut self, moment: Moment, text: &dyn Fn(String) -> String) -> Result<Start, Refusal> {
+        let thread = self.session.place().thread;
+        self.session.step_back(thread, self.interrupted).map_err(Refusal::internal)?;
+        let before = self.session.moment().pc;
+        let place = self.locate(before);
+        self.seek_end()?;
+        let criterion = Criterion { instructions: vec![before], ..Criterion::default() };
+        let text = format!("{}, which led to {:#x}", text(place), moment.pc);
+        Ok(Start { moment, criterion, text, pruned: Default::default() })
     }
 
     /// What the instruction at `pc` would use.
     fn uses_of(&mut self, pc: u64, bytes: &[u8], criterion: &mut Criterion) -> Result<(), Refusal> {
         let insn = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
         if insn.is_invalid() {
-            // There is no code: who came here did so by a wrong address.
-            criterion.control = true;
             return Ok(());
         }
         let mut plan = BlockPlan::new();
@@ -103,6 +125,11 @@ impl Finder<'_> {
             if let Operand::Reg(reg) = u.place {
                 criterion.registers.push((reg, u.mask));
             }
+        }
+        // A return to an address that no CPU accepts dies before it jumps.
+        if made.control == Control::Return {
+            let state = self.session.registers(self.session.place().thread).map_err(Refusal::internal)?;
+            criterion.memory.push((state.gpr[usize::from(RegId::RSP.0)], 8));
         }
         Ok(())
     }

@@ -12,6 +12,8 @@
 //! far as the parts of instructions ([`crate::insn`]) say everything. May miss: what the headers of [`crate::insn`] and
 //! [`crate::control`] name.
 
+mod visit;
+
 use std::collections::HashSet;
 use std::rc::Rc;
 use trace::event::{Event, Insn as InsnEvent, Mem};
@@ -19,10 +21,9 @@ use trace::format::Special;
 
 use crate::code::Code;
 use crate::facts::{Border, Facts, MayDefine};
-use crate::graph::{Edge, Input, Node, Slice, Why};
-use crate::insn::{Control, Def, Insn, Mode, Place, Role, Use};
+use crate::graph::{Node, Slice, Why};
+use crate::insn::{Control, MemShape};
 use crate::registers::RegId;
-use crate::syscalls;
 use crate::wants::{FastMap, MemWants, RegWants, Want};
 use crate::window::{EVENTS, NOTHING, Window};
 
@@ -63,6 +64,17 @@ pub struct Options {
     pub most_nodes: usize,
     /// No farther from the criterion than this; 0 is no limit.
     pub depth: u32,
+    /// Leave out one kind of dependence, to show that tests notice.
+    pub omit: Option<Omit>,
+}
+
+/// A kind of dependence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Omit {
+    Memory,
+    Registers,
+    Flags,
+    Control,
 }
 
 /// A memory access with its address.
@@ -105,7 +117,7 @@ struct Walk<'w> {
     potential: HashSet<u32>,
     control_bits: Vec<u64>,
     /// Registers whose values wait in stack slots for their saves.
-    tokens: Vec<RegId>,
+    tokens: Vec<(RegId, (u32, u16))>,
     thread: u32,
     facts: &'w mut dyn Facts,
     /// What branches might have done, by address and where they went.
@@ -113,6 +125,10 @@ struct Walk<'w> {
     /// The address at which the present thread goes on, and the others.
     next: u64,
     nexts: FastMap<u32, u64>,
+    /// Buffers that are used again.
+    by: Vec<(u32, Why)>,
+    far: Vec<(i64, u64)>,
+    touched: Vec<Touched>,
     taken: Vec<Want>,
     taken_mem: Vec<(Want, i64)>,
     /// The execution to start from, if it has not been reached.
@@ -155,6 +171,9 @@ impl<'w> Walk<'w> {
             control_bits: vec![0; window.parents.len() / 64 + 1],
             tokens: Vec::new(),
             thread: window.threads.1,
+            by: Vec::new(),
+            far: Vec::new(),
+            touched: Vec::new(),
             taken: Vec::new(),
             taken_mem: Vec::new(),
             awaited: None,
@@ -264,14 +283,14 @@ impl<'w> Walk<'w> {
                 continue;
             }
             let addresses = &self.window.addresses[address..][code.accesses_of(n)];
-            let touched: Vec<Touched> = addresses
-                .iter()
-                .zip(&insn.mem)
-                .map(|(addr, m)| Touched { addr: *addr, len: u64::from(m.size) })
-                .collect();
+            let mut touched = std::mem::take(&mut self.touched);
+            touched.clear();
+            let access = |(addr, m): (&u64, &MemShape)| Touched { addr: *addr, len: u64::from(m.size) };
+            touched.extend(addresses.iter().zip(&insn.mem).map(access));
             let border = code.border(n as u16);
             let at = At { execution, insn: n as u16, segment: in_segment, border, given: code.given };
             self.visit(insn, &at, &touched, decider, forced);
+            self.touched = touched;
         }
     }
 
@@ -419,363 +438,5 @@ impl<'w> Walk<'w> {
         if let Some(before) = self.interrupted.get_mut(&self.thread).and_then(Vec::pop) {
             self.regs = before;
         }
-    }
-}
-
-/// The bytes of a group of eight that lies at `offset` from the beginning of an access, counted from there.
-fn shifted(mask: u64, offset: i64) -> u64 {
-    match offset {
-        0..64 => mask << offset,
-        -7..0 => mask >> -offset,
-        _ => 0,
-    }
-}
-
-/// What an instruction defined and somebody wanted.
-#[derive(Default)]
-struct Satisfied {
-    /// Who wanted it, and why.
-    by: Vec<(u32, Why)>,
-    /// Which bytes of the destination, counted from its start, if they are followed one by one.
-    bytes: u64,
-    /// More bytes than that has bits for.
-    beyond: bool,
-}
-
-impl Walk<'_> {
-    /// An instruction is met: if it defined something wanted, or decided something, it is part of the slice.
-    fn visit(&mut self, insn: &Insn, at: &At, touched: &[Touched], decider: Option<u32>, forced: bool) {
-        if let Some(Border::Restore(reg)) = at.border
-            && self.carry(insn, at, reg, touched)
-        {
-            return;
-        }
-        if at.given {
-            return self.take_as_given(insn, touched);
-        }
-        let mut satisfied = Vec::with_capacity(insn.parts.len());
-        for part in &insn.parts {
-            if part.mode == Mode::Through {
-                self.pass_through(&part.defs[0].place, &part.uses);
-                satisfied.push(Satisfied::default());
-                continue;
-            }
-            let mut s = Satisfied::default();
-            for def in &part.defs {
-                match def.place {
-                    Place::Reg(r) => self.satisfy_reg(r, def.mask, def.kills, &mut s),
-                    Place::Mem(m) => {
-                        if let Some(t) = touched.get(usize::from(m)) {
-                            self.satisfy_mem(t, def.kills, at.border, &mut s);
-                        }
-                    }
-                }
-            }
-            satisfied.push(s);
-        }
-        if forced {
-            satisfied.iter_mut().for_each(|s| {
-                s.by.push((0, Why::Criterion));
-                s.bytes = u64::MAX;
-                s.beyond = true;
-            });
-        }
-        let mut by: Vec<(u32, Why)> = satisfied.iter().flat_map(|s| s.by.iter().copied()).collect();
-        let kind = if self.potential.remove(&at.segment) { Why::Potential } else { Why::Control };
-        by.extend(decider.map(|user| (user, kind)));
-        if forced && by.is_empty() {
-            by.push((0, Why::Criterion));
-        }
-        if by.is_empty() || self.options.copies_only && !insn.copies && !forced {
-            return;
-        }
-        let node = self.join(insn.pc, at, &by, None);
-        if self.is_too_far(node) {
-            return;
-        }
-        for (part, s) in insn.parts.iter().zip(&satisfied) {
-            if !s.by.is_empty() {
-                part.uses.iter().for_each(|u| self.want_use(u, part.mode, s, touched, node));
-            }
-        }
-        if decider.is_some() || forced {
-            let all = Satisfied { beyond: true, bytes: u64::MAX, ..Satisfied::default() };
-            insn.decides.iter().for_each(|u| self.want_use(u, Mode::Whole, &all, touched, node));
-        }
-        self.want_control(self.window.parents[at.segment as usize], node);
-    }
-
-    /// An instruction of the dynamic linker: what it computes is given, what it only moves (arguments of the call that it
-    /// binds) goes on to where it came from.
-    fn take_as_given(&mut self, insn: &Insn, touched: &[Touched]) {
-        for part in &insn.parts {
-            if part.mode == Mode::Through {
-                self.pass_through(&part.defs[0].place, &part.uses);
-                continue;
-            }
-            let follows = insn.copies && part.mode == Mode::Bytes;
-            for def in &part.defs {
-                for (node, bytes) in self.taken_bytes(def, touched) {
-                    let s = Satisfied { by: Vec::new(), bytes, beyond: false };
-                    let values = part.uses.iter().filter(|u| follows && u.role == Role::Value);
-                    values.for_each(|u| self.want_use(u, part.mode, &s, touched, node));
-                }
-            }
-        }
-    }
-
-    /// Takes what is wanted of a definition: who wants it, and which bytes from its beginning.
-    fn taken_bytes(&mut self, def: &Def, touched: &[Touched]) -> Vec<(u32, u64)> {
-        match def.place {
-            Place::Reg(reg) => {
-                let mut taken = std::mem::take(&mut self.taken);
-                self.regs.take(reg, def.mask, def.kills, &mut taken);
-                let first = def.mask.trailing_zeros().min(63);
-                let found = taken.drain(..).map(|w| (w.node, w.mask >> first)).collect();
-                self.taken = taken;
-                found
-            }
-            Place::Mem(m) => {
-                let Some(t) = touched.get(usize::from(m)).copied() else { return Vec::new() };
-                let mut taken = std::mem::take(&mut self.taken_mem);
-                if t.len != 0 {
-                    self.mem.take(t.addr, t.len, def.kills, &mut taken);
-                }
-                let mut found = Vec::new();
-                for (w, offset) in taken.drain(..) {
-                    found.push((w.node, shifted(w.mask, offset)));
-                }
-                self.taken_mem = taken;
-                found
-            }
-        }
-    }
-
-    fn is_too_far(&self, node: u32) -> bool {
-        self.options.depth != 0 && self.slice.nodes[node as usize].distance >= self.options.depth
-    }
-
-    /// Adds a node that these want.
-    fn join(&mut self, pc: u64, at: &At, by: &[(u32, Why)], call: Option<u32>) -> u32 {
-        let nodes = &self.slice.nodes;
-        let nearest = by.iter().min_by_key(|(user, _)| nodes[*user as usize].distance);
-        let (via, why) = nearest.copied().unwrap_or((0, Why::Criterion));
-        let distance = nodes[via as usize].distance + 1;
-        let node = nodes.len() as u32;
-        let (execution, insn) = (at.execution, at.insn);
-        let segment = at.segment;
-        self.slice.nodes.push(Node { pc, execution, insn, segment, thread: self.thread, distance, via, why, call });
-        if self.options.edges {
-            let mut last = None;
-            for (user, why) in by {
-                // Eight bytes of one register are one dependence.
-                if last != Some((*user, *why)) {
-                    self.slice.edges.push(Edge { user: *user, maker: node, why: *why });
-                }
-                last = Some((*user, *why));
-            }
-        }
-        node
-    }
-
-    fn satisfy_reg(&mut self, reg: RegId, mask: u64, kills: bool, s: &mut Satisfied) {
-        let mut taken = std::mem::take(&mut self.taken);
-        self.regs.take(reg, mask, kills, &mut taken);
-        let first = mask.trailing_zeros();
-        for w in taken.drain(..) {
-            s.by.push((w.node, Why::Reg(reg)));
-            s.bytes |= w.mask >> first.min(63);
-        }
-        self.taken = taken;
-    }
-
-    fn satisfy_mem(&mut self, t: &Touched, kills: bool, border: Option<Border>, s: &mut Satisfied) {
-        if t.len == 0 || t.len <= 1 << 16 && !self.mem.touches(t.addr, t.len as u32) {
-            return;
-        }
-        let mut taken = std::mem::take(&mut self.taken_mem);
-        self.mem.take(t.addr, t.len, kills, &mut taken);
-        for (w, offset) in taken.drain(..) {
-            if w.token != 0 && self.found_save(&w, border) {
-                continue;
-            }
-            let addr = t.addr.wrapping_add_signed(offset + i64::from(w.mask.trailing_zeros()));
-            s.by.push((w.node, Why::Mem(addr)));
-            s.bytes |= shifted(w.mask, offset);
-            s.beyond |= offset >= 57;
-        }
-        self.taken_mem = taken;
-    }
-
-    /// The slot of a restored register was written here: by its save? Otherwise who wants the register wants what was
-    /// written.
-    fn found_save(&mut self, w: &Want, border: Option<Border>) -> bool {
-        let reg = self.tokens[w.token as usize - 1];
-        let is_save = border == Some(Border::Save(reg));
-        if is_save {
-            self.slice.bypassed += 1;
-            self.add_reg(reg, Want { mask: w.mask, node: w.node, token: 0 });
-        }
-        is_save
-    }
-
-    /// A register is restored: what is wanted of it is wanted of the slot, until its save is found.
-    fn carry(&mut self, insn: &Insn, at: &At, reg: RegId, touched: &[Touched]) -> bool {
-        let from = insn.mem.iter().position(|m| m.read && m.size == 8).and_then(|n| touched.get(n));
-        let Some(slot) = from.copied() else { return false };
-        let restore = (at.execution, at.insn);
-        if self.window.unpaired.contains(&restore)
-            || slot.addr & 7 != 0
-            || self.regs.any & reg.bit() == 0
-        {
-            return false;
-        }
-        let defines_only = |r: RegId| insn.defines & !(r.bit() | RegId::RSP.bit()) == 0;
-        if !defines_only(reg) {
-            return false;
-        }
-        let mut taken = std::mem::take(&mut self.taken);
-        self.regs.take(reg, 0xff, true, &mut taken);
-        if !taken.is_empty() {
-            self.tokens.push(reg);
-        }
-        let token = self.tokens.len() as u32;
-        let nodes = &self.slice.nodes;
-        let distance = |n: u32| nodes[n as usize].distance;
-        for w in taken.drain(..) {
-            for byte in (0..8).filter(|b| w.mask >> b & 1 != 0) {
-                self.mem.add(slot.addr + byte, 1, w.node, token, self.options.edges, &distance);
-            }
-        }
-        self.taken = taken;
-        true
-    }
-
-    /// One register is another name for a second one.
-    fn pass_through(&mut self, to: &Place, from: &[Use]) {
-        let (Place::Reg(to), Some(Use { place: Place::Reg(from), .. })) = (to, from.first()) else { return };
-        let mut taken = std::mem::take(&mut self.taken);
-        self.regs.take(*to, to.all(), true, &mut taken);
-        for w in taken.drain(..) {
-            self.add_reg(*from, w);
-        }
-        self.taken = taken;
-    }
-
-    // ---- wanting ----
-
-    fn want_use(&mut self, u: &Use, mode: Mode, s: &Satisfied, touched: &[Touched], node: u32) {
-        let by_bytes = matches!(mode, Mode::Bytes | Mode::Signed) && u.role == Role::Value;
-        match u.place {
-            Place::Reg(reg) => {
-                let mut mask = u.mask;
-                if by_bytes && reg.has_bytes() && !s.beyond {
-                    let first = u.mask.trailing_zeros().min(63);
-                    mask = (s.bytes << first) & u.mask;
-                    let width = u.mask.count_ones();
-                    if mode == Mode::Signed && s.bytes.checked_shr(width).unwrap_or(0) != 0 {
-                        mask |= 1 << (first + width - 1);
-                    }
-                }
-                self.want_reg(reg, mask, node);
-            }
-            Place::Mem(m) => {
-                let Some(t) = touched.get(usize::from(m)).copied().filter(|t| t.len != 0) else { return };
-                if !by_bytes || s.beyond || t.len > 64 {
-                    return self.want_mem(t.addr, t.len, node);
-                }
-                let mut bytes = s.bytes;
-                if t.len < 64 {
-                    let signed = mode == Mode::Signed && bytes >> t.len != 0;
-                    bytes &= (1 << t.len) - 1;
-                    bytes |= u64::from(signed) << (t.len - 1);
-                }
-                while bytes != 0 {
-                    let start = bytes.trailing_zeros();
-                    let len = (bytes >> start).trailing_ones();
-                    self.want_mem(t.addr + u64::from(start), u64::from(len), node);
-                    bytes &= !((u64::MAX >> (64 - len)) << start);
-                }
-            }
-        }
-    }
-
-    fn want_reg(&mut self, reg: RegId, mask: u64, node: u32) {
-        // The stack pointer is not followed.
-        if reg != RegId::RSP && !self.options.prune_registers.contains(&reg) {
-            self.add_reg(reg, Want { mask, node, token: 0 });
-        }
-    }
-
-    fn add_reg(&mut self, reg: RegId, want: Want) {
-        if reg == RegId::RSP {
-            return;
-        }
-        let nodes = &self.slice.nodes;
-        self.regs.add(reg, want, self.options.edges, &|n| nodes[n as usize].distance);
-    }
-
-    fn want_mem(&mut self, addr: u64, len: u64, node: u32) {
-        let pruned = |(at, n): &(u64, u64)| addr < at.saturating_add(*n) && *at < addr.saturating_add(len);
-        if self.options.prune_memory.iter().any(pruned) {
-            return;
-        }
-        let nodes = &self.slice.nodes;
-        self.mem.add(addr, len, node, 0, self.options.edges, &|n| nodes[n as usize].distance);
-    }
-
-    fn want_control(&mut self, segment: u32, node: u32) {
-        if segment == NOTHING || self.options.data_only || self.options.copies_only {
-            return;
-        }
-        self.control_bits[(segment / 64) as usize] |= 1 << (segment % 64);
-        let nodes = &self.slice.nodes;
-        let nearer = |old: u32| nodes[node as usize].distance < nodes[old as usize].distance;
-        let slot = self.controls.entry(segment).or_insert(node);
-        if nearer(*slot) {
-            *slot = node;
-        }
-    }
-
-    // ---- system calls, and the end ----
-
-    fn syscall(&mut self, pc: u64, (execution, insn, segment): (u32, u16, u32), call: usize) {
-        let mut s = Satisfied::default();
-        self.satisfy_reg(RegId::RAX, 0xff, true, &mut s);
-        // These hold the place of the call and the flags.
-        let mut clobbered = Satisfied::default();
-        self.satisfy_reg(RegId::RCX, 0xff, true, &mut clobbered);
-        self.satisfy_reg(RegId::R11, 0xff, true, &mut clobbered);
-        let window = self.window;
-        let effects = window.calls.get(call).and_then(|c| c.as_ref());
-        for (addr, len) in effects.iter().flat_map(|e| e.writes.iter().copied().chain(syscalls::maps(e))) {
-            self.satisfy_mem(&Touched { addr, len }, true, None, &mut s);
-        }
-        if s.by.is_empty() {
-            return;
-        }
-        let at = At { execution, insn, segment, border: None, given: false };
-        let by = std::mem::take(&mut s.by);
-        let node = self.join(pc, &at, &by, Some(call as u32));
-        if self.is_too_far(node) {
-            return;
-        }
-        let nr = effects.map_or(u64::MAX, |e| e.nr);
-        for reg in syscalls::argument_registers(nr) {
-            self.want_reg(*reg, 0xff, node);
-        }
-        for (addr, len) in effects.iter().flat_map(|e| syscalls::reads(e)) {
-            self.want_mem(addr, len, node);
-        }
-        self.want_control(self.window.parents[segment as usize], node);
-    }
-
-    fn finish(self) -> Slice {
-        let Walk { mut slice, regs, others, mem, thread, .. } = self;
-        for (thread, regs) in std::iter::once((thread, regs)).chain(others) {
-            slice.inputs.extend(regs.rest().map(|(reg, w)| Input::Reg { thread, reg, node: w.node }));
-        }
-        slice.inputs.extend(mem.rest().into_iter().map(|(addr, w)| Input::Mem { addr, mask: w.mask, node: w.node }));
-        slice
     }
 }

@@ -1,0 +1,266 @@
+//! Changing what a slice leaves out, and looking whether the value that was sliced changes.
+
+pub mod course;
+pub mod subject;
+
+use crate::common::place::Place;
+use clew::slice::{facts::Program, tracing};
+use course::{Changed, Course, Step, Value};
+use model::GuestAddr;
+use model::serve::{Alteration, Moment};
+use recording::{Recording, UnitName};
+use session::{EngineProgram, Replayer, Session, Traces, images_of, read_from, registers_of};
+use slice::{Builder, CallEffects, Criterion, NoFacts, Omit, Options, Prepare, RegId, Window, backward};
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use subject::Subject;
+use testkit::random::Random;
+use trace::chunk::{Chunk, ChunkSink};
+
+/// Changes that are tried for one value at most, and how many of them must have said something to stop earlier.
+const TRIES: usize = 8;
+const ENOUGH: usize = 3;
+/// Half of the changes are made so close before the value.
+const NEAR: u64 = 2_000;
+/// A changed program that runs longer has gone another way.
+const PATIENCE: Duration = Duration::from_secs(20);
+const FLAGS: u8 = 16;
+
+/// What came out.
+#[derive(Default)]
+pub struct Tally {
+    /// Values that were sliced.
+    pub pairs: usize,
+    /// Of these, values for which at least one change left the path as it was.
+    pub compared: usize,
+    pub changes: usize,
+    pub same_path: usize,
+    pub violations: Vec<String>,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: &Tally) {
+        self.pairs += other.pairs;
+        self.compared += other.compared;
+        self.changes += other.changes;
+        self.same_path += other.same_path;
+        self.violations.extend(other.violations.iter().cloned());
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tally { pairs, compared, changes, same_path, violations } = self;
+        let n = violations.len();
+        write!(f, "{compared} of {pairs} compared: {same_path} of {changes} changes kept the path, {n} violations")
+    }
+}
+
+/// A recorded subject that can be visited.
+struct Stage<'a> {
+    name: &'a str,
+    session: Session,
+    facts: Program,
+    calls: Vec<CallEffects>,
+}
+
+/// A value at a moment, its slice, and what ran before it.
+struct Sliced {
+    value: Value,
+    thread: u32,
+    moment: Moment,
+    course: Course,
+    text: String,
+}
+
+/// Slices `pairs` random values of a subject and changes what is left out.
+pub fn check_pairs(subject: &Subject, pairs: usize, seed: u64, omit: Option<Omit>) -> Tally {
+    let place = Place::new(&format!("right-{}-{seed}-{omit:?}", subject.name));
+    let recording = subject.record(&place);
+    let engine = EngineProgram::in_memory(clew::ENGINE).expect("the engine can be started");
+    let replayer = Replayer { engine: &engine, recording: &recording };
+    let unit = replayer.images()[0];
+    let mut stage = Stage::open(&subject.name, &replayer, &recording, unit);
+    let mut random = Random::new(seed);
+    let mut tally = Tally::default();
+    let whole = stage.whole();
+    for _ in 0..pairs {
+        let sliced = stage.slice(&whole, &mut random, omit);
+        let done = stage.change(&sliced, &mut random);
+        tally.add(&done);
+    }
+    drop(stage);
+    place.done();
+    tally
+}
+
+/// Hands chunks to a builder that outlives the reader of the trace.
+struct Shared(Arc<Mutex<Builder>>);
+
+impl ChunkSink for Shared {
+    fn chunk(&mut self, chunk: &Chunk<'_>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).chunk(chunk);
+    }
+}
+
+impl<'a> Stage<'a> {
+    fn open(name: &'a str, replayer: &Replayer<'_>, recording: &Recording, unit: UnitName) -> Stage<'a> {
+        let mut session = Session::open(replayer, &unit).expect("the session opens");
+        session.seek_end(&mut || false).expect("the end is reached");
+        let images = images_of(recording);
+        let loaded = session.loaded(recording, &images).expect("images are known");
+        let names = tracing::original_names(recording, &unit);
+        let paths: Vec<_> = loaded.iter().map(|l| names.get(l.image.path()).cloned()).collect();
+        let facts = Program::new(&session, &loaded, &paths, true).expect("the code can be read");
+        let calls = tracing::calls(recording, &unit).expect("the log can be read");
+        Stage { name, session, facts, calls }
+    }
+
+    fn window(&mut self, to: Moment) -> Window {
+        let traced = tracing::trace(&mut self.session, None, to, 500, &mut || false).expect("it can be traced");
+        assert!(!traced.cut, "{} is too long", self.name);
+        traced.builder.finish(&mut self.facts, self.calls.clone(), Prepare { bypass: true, frames: false })
+    }
+
+    /// Everything that ran.
+    fn whole(&mut self) -> Course {
+        let end = self.session.moment();
+        let window = self.window(end);
+        Course::new(&window, &HashSet::new())
+    }
+
+    /// Slices a random value.
+    fn slice(&mut self, whole: &Course, random: &mut Random, omit: Option<Omit>) -> Sliced {
+        let step = whole.pick_used(random);
+        let Step { pc, instance, .. } = whole.steps[step];
+        let used = whole.used(step, random);
+        let sought = self.session.seek_instance(&[pc], u64::from(instance), &mut || false);
+        sought.unwrap_or_else(|e| panic!("{}: execution {instance} of {pc:#x}: {e}", self.name));
+        let (moment, thread) = (self.session.moment(), self.session.place().thread);
+        let window = self.window(moment);
+        let criterion = match used {
+            Value::Reg(reg, mask) => Criterion { registers: vec![(RegId::gpr(reg), mask)], ..Criterion::default() },
+            Value::Mem(at, len) => Criterion { memory: vec![(at, len)], ..Criterion::default() },
+        };
+        let slice =
+            backward(&window, &criterion, &Options { omit, ..Options::default() }, &mut self.facts, &mut || false);
+        let mut inside: HashSet<(u32, u16)> = slice.nodes.iter().skip(1).map(|n| (n.execution, n.insn)).collect();
+        inside.extend(&slice.passed);
+        let course = Course::new(&window, &inside);
+        let text = format!("{}: {used} at execution {instance} of {pc:#x}", self.name);
+        Sliced { value: used, thread, moment, course, text }
+    }
+
+    /// Changes what the slice leaves out.
+    fn change(&mut self, sliced: &Sliced, random: &mut Random) -> Tally {
+        let mut tally = Tally { pairs: 1, ..Tally::default() };
+        let (live, now) = (self.session.copy().expect("a copy can be made"), self.session.moment());
+        assert_eq!(now, sliced.moment);
+        let before = value_in(&live, sliced);
+        drop(live);
+        for _ in 0..TRIES {
+            let all = sliced.course.steps.len() as u64;
+            let from = match random.below(2) {
+                0 => all.saturating_sub(1 + random.below(NEAR.min(all).max(1))),
+                _ => random.below(all.max(1)),
+            };
+            let Some((step, changed)) = sliced.course.left_out(from as usize) else { continue };
+            tally.changes += 1;
+            let Some((what, after)) = self.try_change(sliced, step, changed, random) else { continue };
+            tally.same_path += 1;
+            if after != before {
+                let Step { pc, instance, .. } = sliced.course.steps[step];
+                tally.violations.push(format!(
+                    "{}: {before:x?} became {after:x?} when {what} was changed behind execution {instance} of {pc:#x}",
+                    sliced.text
+                ));
+            }
+            if tally.same_path >= ENOUGH {
+                break;
+            }
+        }
+        tally.compared = usize::from(tally.same_path > 0);
+        tally
+    }
+
+    /// Makes a change behind a step. If path and stores stay as they were: what was changed, and the value.
+    fn try_change(
+        &mut self,
+        sliced: &Sliced,
+        step: usize,
+        changed: Changed,
+        random: &mut Random,
+    ) -> Option<(String, Vec<u8>)> {
+        let Step { pc, instance, .. } = sliced.course.steps[step];
+        self.session.seek_instance(&[pc], u64::from(instance), &mut || false).ok()?;
+        let thread = self.session.place().thread;
+        self.session.step(thread, &mut || false).ok()?;
+        let from = self.session.moment();
+        if from >= sliced.moment || self.session.place().thread != thread {
+            return None;
+        }
+        let (alteration, what) = self.alteration(thread, changed, random)?;
+        let builder = Arc::new(Mutex::new(Builder::new()));
+        let theirs = builder.clone();
+        let make = Box::new(move |_| Box::new(Shared(theirs.clone())) as Box<dyn ChunkSink + Send>);
+        let begun = Instant::now();
+        let mut late = || begun.elapsed() > PATIENCE;
+        let ran = self.session.window_altered(from, alteration, sliced.moment, Traces::Chunks(make), &mut late);
+        // An altered program may bring its engine down; then it went another way, too.
+        let (window, live) = ran.ok()?;
+        if !window.reached || window.totals.iter().any(|t| t.damage.is_some()) {
+            return None;
+        }
+        let builder = std::mem::take(&mut *builder.lock().unwrap_or_else(PoisonError::into_inner));
+        let altered = Course::new(
+            &builder.finish(&mut NoFacts, Vec::new(), Prepare { bypass: false, frames: false }),
+            &HashSet::new(),
+        );
+        sliced.course.goes_on_as(step + 1, &altered).then(|| (what, value_in(&live, sliced)))
+    }
+
+    /// Another value in the place of what the instruction before made.
+    fn alteration(&self, thread: u32, changed: Changed, random: &mut Random) -> Option<(Alteration, String)> {
+        let state = self.session.registers(thread).ok()?;
+        // Small and large changes: the ones keep addresses in their pages, the others turn signs.
+        let noise = [1, 2, 4, 0x80, random.word()][random.below(5) as usize];
+        match changed {
+            Changed::Reg(reg, bits) => {
+                let noise = if noise & bits == 0 { bits } else { noise & bits };
+                let value = state.gpr[usize::from(reg)] ^ noise;
+                Some((Alteration::SetRegister(reg, value), format!("{} (xor {noise:#x})", RegId::gpr(reg).name())))
+            }
+            Changed::Flags(flags) => {
+                let noise = if random.word() & flags == 0 { flags } else { random.word() & flags };
+                Some((Alteration::SetRegister(FLAGS, state.rflags ^ noise), format!("flags (xor {noise:#x})")))
+            }
+            Changed::Mem(at, len) => {
+                let mut bytes = vec![0; len as usize];
+                let read = self.session.read(GuestAddr(at), &mut bytes).ok()?;
+                let index = random.below(len) as usize;
+                bytes[index] ^= if noise as u8 == 0 { 0x55 } else { noise as u8 };
+                let text = format!("byte {index} of {len} at {at:#x}");
+                (read == bytes.len()).then_some((Alteration::SetMemory(GuestAddr(at), bytes), text))
+            }
+        }
+    }
+}
+
+/// The sliced value, in an engine at its moment.
+fn value_in(live: &session::Live, sliced: &Sliced) -> Vec<u8> {
+    match sliced.value {
+        Value::Reg(reg, mask) => {
+            let state = registers_of(live, sliced.thread).expect("registers can be read");
+            let bytes = state.gpr[usize::from(reg)].to_le_bytes();
+            bytes.iter().enumerate().filter(|(n, _)| mask >> n & 1 != 0).map(|(_, b)| *b).collect()
+        }
+        Value::Mem(at, len) => {
+            let mut bytes = vec![0; len as usize];
+            let read = read_from(live, GuestAddr(at), &mut bytes).expect("memory can be read");
+            bytes.truncate(read);
+            bytes
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Worked examples of slices: small programs whose slices are known line by line.
+//!
+//! Lines of the guests are named by the comment that ends them. The examples have the shape of those in Wang, "Dynamic
+//! Analysis Techniques for Effective and Efficient Debugging" (2014), and Qi, "Semantic Analyses to Detect and Localize
+//! Software Regression Errors" (2013).
+
+mod common;
+
+use common::place::{Place, finish};
+use common::{stderr, stdout};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use testkit::{compile, repository};
+
+const LEVELS: [&str; 2] = ["-O0", "-O2"];
+
+/// The lines of a guest by the comment that ends them.
+fn marks(guest: &str) -> BTreeMap<u64, String> {
+    let source = repository().join("guests/slice").join(format!("{guest}.c"));
+    let text = std::fs::read_to_string(source).expect("the source is there");
+    let mark = |l: &str| Some(l.strip_suffix("*/")?.rsplit_once("/*")?.1.trim().to_owned());
+    text.lines().enumerate().filter_map(|(n, l)| Some((n as u64 + 1, mark(l)?))).collect()
+}
+
+fn line_of(guest: &str, mark: &str) -> u64 {
+    let found = marks(guest).into_iter().find(|(_, m)| m == mark);
+    found.unwrap_or_else(|| panic!("{guest} has a line {mark}")).0
+}
+
+/// One recorded guest.
+struct Recorded {
+    guest: &'static str,
+    level: &'static str,
+    place: Place,
+}
+
+impl Recorded {
+    fn new(guest: &'static str, level: &'static str, words: &[&str], input: &[u8], status: i32) -> Recorded {
+        let program: PathBuf =
+            compile::guest_with(&format!("slice/{guest}.c"), &[level]).expect("any CPU runs it").program;
+        let place = Place::new(&format!("slice-{guest}{level}-{}", words.join("-")));
+        let mut record = place.clew(["record", "--quiet", "--"]);
+        record.arg(program).args(words).env("LC_ALL", "C").env_remove("CLEW_NO_SUCH_VARIABLE");
+        let output = finish(record, input);
+        assert_eq!(output.status.code(), Some(status), "{guest} {level}: {}", stderr(&output));
+        Recorded { guest, level, place }
+    }
+
+    fn at(&self, mark: &str) -> String {
+        format!("{}.c:{}", self.guest, line_of(self.guest, mark))
+    }
+
+    /// The answer to `clew slice` with these options.
+    fn slice(&self, options: &[&str]) -> Slice {
+        let mut command = self.place.clew(["slice", "--json"]);
+        command.args(options).arg("latest");
+        let output = finish(command, b"");
+        let words = format!("{} {} {options:?}", self.guest, self.level);
+        assert_eq!(output.status.code(), Some(0), "{words}: {}{}", stdout(&output), stderr(&output));
+        let answer: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+        let marks = marks(self.guest);
+        let mark = |c: &Value| marks.get(&c["line"].as_u64()?).cloned();
+        let own = answer["candidates"].as_array().expect("a list").iter().filter(|c| c["own"] == true);
+        let lines = own.filter_map(|c| Some((mark(c)?, c.clone()))).collect();
+        Slice { words, lines }
+    }
+
+    /// The lines, by their marks, on the way from a line to the criterion; the criterion itself is not one.
+    fn path(&self, options: &[&str], from: &str) -> Vec<String> {
+        let mut command = self.place.clew(["slice", "--path", &self.at(from)]);
+        command.args(options).arg("latest");
+        let output = finish(command, b"");
+        assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
+        let marks = marks(self.guest);
+        let line = |l: &str| {
+            let (place, _) = l.trim().split_once("  ").unwrap_or((l.trim(), ""));
+            marks.get(&place.strip_prefix(self.guest)?.strip_prefix(".c:")?.parse().ok()?).cloned()
+        };
+        stdout(&output).lines().filter_map(line).collect()
+    }
+
+    fn done(self) {
+        self.place.done();
+    }
+}
+
+/// The own lines of a slice.
+struct Slice {
+    words: String,
+    lines: BTreeMap<String, Value>,
+}
+
+impl Slice {
+    fn marks(&self) -> BTreeSet<&str> {
+        self.lines.keys().map(String::as_str).collect()
+    }
+
+    /// Holds these lines and not those; both are lists of marks with commas.
+    #[track_caller]
+    fn check(&self, inside: &str, outside: &str) -> &Slice {
+        let list = |text: &str| text.split(", ").filter(|m| !m.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+        for mark in list(inside) {
+            assert!(self.lines.contains_key(&mark), "{}: {mark} is missing in {:?}", self.words, self.marks());
+        }
+        for mark in list(outside) {
+            assert!(!self.lines.contains_key(&mark), "{}: {mark} is too much in {:?}", self.words, self.marks());
+        }
+        self
+    }
+
+    /// How often a line is in the slice, and how often it ran.
+    fn instances(&self, mark: &str) -> (u64, u64) {
+        let number = |key: &str| self.lines[mark][key].as_u64().expect("a number");
+        (number("instances"), number("executed"))
+    }
+}
+
+#[test]
+fn a_racing_write_of_another_thread_is_in_the_slice() {
+    for level in LEVELS {
+        let run = Recorded::new("race", level, &[], b"", 134);
+        run.slice(&["--crash"]).check("1, 5, 6, 7, 10, 11, 12, 13", "2, 3, 4, 8, 9");
+        let at = run.at("13");
+        run.slice(&["--at", &at, "--var", "rest"]).check("1, 5, 6, 7, 10, 11, 12", "2, 3, 4, 8, 9");
+        run.done();
+    }
+}
+
+#[test]
+fn the_arm_of_a_switch_depends_on_the_jump_that_chose_it() {
+    for level in LEVELS {
+        let run = Recorded::new("choice", level, &[], b"a", 42);
+        run.slice(&["--exit"]).check("read, switch, arm a, start, call", "arm b");
+        // Without refined control flow nobody knows that the jump chose.
+        run.slice(&["--exit", "--no-refinement"]).check("arm a, start, call", "read, switch, arm b");
+        run.done();
+    }
+}
+
+#[test]
+fn saved_registers_make_no_dependences() {
+    for level in LEVELS {
+        let run = Recorded::new("saved", level, &[], b"t", 42);
+        run.slice(&["--exit"]).check("double, start", "read, if, other, end of other");
+        run.slice(&["--exit", "--no-bypass"]).check("double, start, read, if, other", "");
+        run.done();
+    }
+}
+
+/// The decision of this number, over these inputs, with `out` as it is at a line.
+fn check_decision(inputs: [i32; 4], status: i32, at: &str, inside: &str, outside: &str) {
+    for level in LEVELS {
+        let bytes: Vec<u8> = inputs.iter().flat_map(|n| n.to_le_bytes()).collect();
+        let run = Recorded::new("decisions", level, &[], &bytes, status);
+        let at = run.at(at);
+        run.slice(&["--at", &at, "--var", "out"]).check(inside, outside);
+        run.done();
+    }
+}
+
+#[test]
+fn nested_decisions_are_followed_outwards() {
+    check_decision([1, 1, 1, 0], 10, "end", "n1, n2, n3, n4, read, which, call nested", "n5, n6");
+    check_decision([1, 1, -5, 0], 20, "end", "n1, n2, n3, n5, read", "n4, n6");
+    check_decision([1, 0, 1, 0], 30, "end", "n1, n6, read", "n2, n3, n4, n5");
+}
+
+#[test]
+fn decisions_that_made_nothing_of_the_value_are_left_out() {
+    check_decision([2, 6, 2, 2], 2, "end", "p4, p15", "p5, p6, p8, p9, p10, p11, p12, p14");
+    check_decision([2, 6, 5, 2], 6, "end", "p5, p6, p9, p10, p15, read", "p4, p8, p11, p12, p14");
+    check_decision([2, 5, 6, 2], 6, "end", "p5, p8, p9, p10, p15, read", "p4, p6, p11, p12, p14");
+}
+
+#[test]
+fn a_plain_slice_does_not_know_what_might_have_happened() {
+    check_decision([3, 0, 0, 0], 0, "end", "o2, o6", "o3, o4, o5");
+    check_decision([3, 5, 0, 0], 1, "end", "o3, o4, o5, o6, read", "o2");
+}
+
+#[test]
+fn the_index_of_what_is_read_counts_and_that_of_other_stores_does_not() {
+    check_decision([4, 1, 3, 0], 1, "end", "i2, i5, i6, i7, read", "i1, i8, i9");
+    check_decision([4, 0, 3, 0], 0, "end", "i1, i5, i9, read", "i2, i6, i7, i8");
+    check_decision([5, 1, 0, 0], 5, "end", "s1, s4", "s2, s3");
+    check_decision([5, 0, 0, 0], 9, "end", "s3, s4, read", "s1, s2");
+}
+
+#[test]
+fn in_a_recursion_the_frame_says_who_decided() {
+    let bytes: Vec<u8> = [6, 2, 0, 0].iter().flat_map(|n: &i32| n.to_le_bytes()).collect();
+    for level in LEVELS {
+        let run = Recorded::new("decisions", level, &[], &bytes, 2);
+        // `out` is still what the inner call left: the `if` of the innermost call, which went the other way, is no part of it.
+        let at = run.at("r3") + "#2";
+        let slice = run.slice(&["--at", &at, "--var", "out"]);
+        slice.check("r1, r2, r3, call down, read", "");
+        assert_eq!((slice.instances("r1"), slice.instances("r3")), ((2, 3), (1, 1)), "{level}");
+        run.done();
+    }
+}
+
+#[test]
+fn a_smashed_return_address_leads_to_the_copy_that_wrote_it() {
+    for level in LEVELS {
+        for words in [&[][..], &["more"]] {
+            let run = Recorded::new("smashed", level, words, b"", 139);
+            run.slice(&["--crash"]).check("copy, fill, length, call", "unrelated");
+            run.done();
+        }
+    }
+}
+
+#[test]
+fn a_double_free_leads_to_the_shallow_copy_in_two_steps() {
+    for level in LEVELS {
+        let run = Recorded::new("twice", level, &[], b"", 134);
+        let at = run.at("free") + "#2";
+        run.slice(&["--at", &at]).check("take, shallow, text, duplicate", "");
+        if level == "-O0" {
+            assert_eq!(run.path(&["--at", &at], "shallow"), ["shallow", "take", "free"]);
+        }
+        run.slice(&["--crash"]).check("second, free, take, shallow", "");
+        run.done();
+    }
+}
+
+#[test]
+fn a_heap_overflow_is_one_step_from_the_allocators_crash() {
+    for level in LEVELS {
+        let run = Recorded::new("overflow", level, &[], b"", 134);
+        run.slice(&["--crash"]).check("clear, loop, crash", "");
+        assert_eq!(run.path(&["--crash"], "clear"), ["clear", "crash"], "{level}");
+        run.done();
+    }
+}
+
+#[test]
+fn a_dangling_pointer_leads_to_the_number_that_was_written_there() {
+    for level in LEVELS {
+        let run = Recorded::new("dangling", level, &[], b"", 139);
+        run.slice(&["--crash"]).check("load, write, roll, glyph", "init");
+        if level == "-O0" {
+            assert_eq!(run.path(&["--crash"], "write"), ["write", "load", "crash"]);
+        }
+        // From the number's cell on to who gave the memory back too early.
+        let at = run.at("write");
+        run.slice(&["--at", &at]).check("cell, reserve, reclaim", "");
+        run.done();
+    }
+}
+
+#[test]
+fn a_null_pointer_leads_to_its_origin_in_two_steps() {
+    for level in LEVELS {
+        let run = Recorded::new("nothing", level, &[], b"", 139);
+        run.slice(&["--crash"]).check("origin, if, start, crash, call", "");
+        assert_eq!(run.path(&["--crash"], "origin"), ["origin", "start", "crash"], "{level}");
+        run.done();
+    }
+}
+
+#[test]
+fn an_output_byte_is_followed_through_the_stream_to_what_made_it() {
+    // 7hpqxyend\nmn
+    let bytes = [
+        ("0", "printf, number", "putchar, fputs, fwrite, puts, flush, piece, text, letter, write"),
+        ("1", "putchar, letter, number", "printf, fputs, fwrite, puts, flush, piece, text, write"),
+        ("2", "fputs, piece", "printf, putchar, puts, text, letter, write"),
+        ("5", "fwrite, text", "printf, putchar, fputs, puts, piece, letter, write"),
+        ("7", "puts", "putchar, fputs, fwrite, piece, text, letter, write"),
+        ("10", "from pipe", "printf, putchar, fputs, fwrite, puts, piece, text, letter"),
+        ("stderr:0", "stderr, letter, number", "printf, putchar, fputs, fwrite, puts, write"),
+    ];
+    for level in LEVELS {
+        let run = Recorded::new("written", level, &[], b"", 7);
+        for (byte, inside, outside) in bytes {
+            run.slice(&["--output", byte]).check(inside, outside);
+        }
+        run.slice(&["--exit"]).check("number", "printf, putchar, piece, text, letter");
+        run.done();
+    }
+}
