@@ -69,17 +69,23 @@ impl Image {
             let named = symbols[first..].iter().take_while(|(begin, ..)| *begin == start);
             named.map(|(.., symbol)| symbol.name.as_ref()).next()
         };
+        // What claims to be a function outside of the code, or to reach beyond it, is damage.
+        let inside = |(begin, end, name, by): (u64, u64, String, KnownBy)| {
+            let code = self.elf().code_around(ImageOffset(begin))?;
+            Some((begin, end.min(code.end), name, by))
+        };
         let mut all = Disjoint::default();
         let pieces = self.debug().map(|d| d.all_functions()).unwrap_or_default();
         all.add(pieces.into_iter().filter_map(|piece| {
             let name = machine_name(piece.name, best(piece.begin))?;
-            Some((piece.begin, piece.end, name, KnownBy::DebugInfo))
+            inside((piece.begin, piece.end, name, KnownBy::DebugInfo))
         }));
         let symbol =
             |(begin, end, s): &(u64, u64, crate::Symbol<'_>)| (*begin, *end, demangle(&s.name), KnownBy::Symbol);
-        all.add(symbols.iter().map(symbol));
+        all.add(symbols.iter().map(symbol).filter_map(inside));
         all.add(self.plt().iter().map(|e| (e.start, e.end, self.plt_name(e), KnownBy::Plt)));
-        all.add(self.cfi().ranges().map(|(begin, end)| (begin, end, unnamed(begin), KnownBy::CallFrame)));
+        let unnamed = |(begin, end)| (begin, end, unnamed(begin), KnownBy::CallFrame);
+        all.add(self.cfi().ranges().map(unnamed).filter_map(inside));
         let range = |(start, (end, name, known_by)): (u64, (u64, String, KnownBy))| FunctionRange {
             start: ImageOffset(start),
             end: ImageOffset(end),
