@@ -69,7 +69,7 @@ fn targets(bytes: &[u8]) -> Vec<Range<usize>> {
     ranges
         .filter(|(_, size)| *size > 0)
         .map(|(at, size)| at as usize..(at + size) as usize)
-        .chain([0..bytes.len()])
+        .chain(std::iter::once(0..bytes.len()))
         .collect()
 }
 

@@ -268,7 +268,7 @@ int main(int argc, char **argv) {{ stop_here(hidden); per_thread += counts[0]; r
 
 /// Rust's types have no form in gdb's C syntax to compare with, so the expectation stands here.
 #[test]
-fn rust_enums_show_the_variant_that_exists() {
+fn rust_enums_show_the_variant_that_exists_and_strings_their_text() {
     const SOURCE: &str = r#"
 #[derive(Clone)]
 pub enum Shape { Dot, Circle { radius: u32 }, Pair(u8, i16) }
@@ -282,8 +282,11 @@ fn main() {
     let none: Option<Box<u32>> = None;
     let tuple = (1u8, true, -2i64);
     let list = [1u16, 2, 3];
+    let text = "fixed text";
+    let owned = String::from("grown \"text\"");
+    let empty = String::new();
     stop_here(1);
-    std::hint::black_box((&circle, &pair, &dot, &some, &none, &tuple, &list));
+    std::hint::black_box((&circle, &pair, &dot, &some, &none, &tuple, &list, &text, &owned, &empty));
 }
 "#;
     let scratch = Scratch::new();
@@ -302,6 +305,40 @@ fn main() {
         ("none", "{None = {<No data fields>}}"),
         ("tuple", "{__0 = 1, __1 = true, __2 = -2}"),
         ("list", "{1, 2, 3}"),
+        ("text", "\"fixed text\""),
+        ("owned", r#""grown \"text\"""#),
+        ("empty", "\"\""),
+    ] {
+        let found = variables.iter().find(|v| v.name == name).map(|v| v.text.as_str());
+        assert_eq!(found, Some(expected), "{name}");
+    }
+}
+
+/// gdb shows these as text only where the library's printers are installed, so the expectation stands here.
+#[test]
+fn strings_of_cpp_are_shown_as_text() {
+    let source = format!(
+        "{PRELUDE}#include <string>
+struct Holder {{ int id; std::string name; }};
+int main(int argc, char **argv) {{
+    std::string text = \"short\", grown(300, 'x'), empty;
+    Holder holder{{3, \"held\"}};
+    stop_here(argc);
+    return (int)(text.size() + grown.size() + empty.size() + holder.name.size());
+}}
+"
+    );
+    let scratch = Scratch::new();
+    let program = scratch.compile("g++", &source, &["-g", "-O0"]);
+    let Some(Session { core, .. }) = ask(&scratch, &program, &[]) else { return };
+    let frames = core.backtrace();
+    let main = frames.iter().position(|f| f.location.function.as_deref() == Some("main")).expect("main called");
+    let variables = Inspector::in_backtrace(&core, &frames, main, 0).unwrap().variables();
+    for (name, expected) in [
+        ("text", "\"short\""),
+        ("grown", "'x' <repeats 300 times>"),
+        ("empty", "\"\""),
+        ("holder", "{id = 3, name = \"held\"}"),
     ] {
         let found = variables.iter().find(|v| v.name == name).map(|v| v.text.as_str());
         assert_eq!(found, Some(expected), "{name}");

@@ -16,6 +16,7 @@ mod naming;
 mod print;
 mod scalar;
 mod scope;
+mod strings;
 mod types;
 
 use crate::dwarf::{Meter, Named};

@@ -2,7 +2,8 @@
 //!
 //! Guarantees: text of at most `MAX_TEXT` bytes and a few thousand reads of memory, whatever the types claim; depth is
 //! limited, so recursion is.
-//! May miss, against gdb: static members, wide characters, pretty printers; letters beyond ASCII are shown as bytes.
+//! Strings of C++ and Rust are shown as text (see `strings`).
+//! May miss, against gdb: static members, wide characters, other pretty printers; letters beyond ASCII are shown as bytes.
 //! Source: the GDB manual, "Print Settings", with their defaults.
 
 use super::dies::Program;
@@ -219,6 +220,9 @@ impl<'a> Printer<'_, 'a> {
             Some(Err(missing)) => return self.missing(missing),
             None => value.clone(),
         };
+        if self.text_object(&whole, record) {
+            return;
+        }
         let active = record.variants.as_ref().and_then(|v| self.active_variant(&whole, v));
         let members: Vec<&Member> = record.members.iter().chain(active).collect();
         self.out.push('{');
@@ -242,6 +246,18 @@ impl<'a> Printer<'_, 'a> {
             self.value(&value, depth + 1);
         }
         self.out.push('}');
+    }
+
+    /// A string of C++ or Rust, as text. `false` when it is none, or its bytes cannot be read.
+    fn text_object(&mut self, whole: &Value, record: &Record) -> bool {
+        let Some((at, len)) = self.program.text_of(whole, record) else { return false };
+        // A few more than are shown, to count repetitions.
+        let mut bytes = vec![0; len.min(MAX_ELEMENTS * 2) as usize];
+        let good = self.program.process.read(at, &mut bytes) == bytes.len();
+        if good {
+            self.string(&bytes, len > bytes.len() as u64);
+        }
+        good
     }
 
     /// The member that exists in a Rust enum.
