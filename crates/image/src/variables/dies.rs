@@ -61,6 +61,8 @@ pub(crate) struct File<'a> {
     starts: Vec<usize>,
     /// Units of one type each, by their numbers.
     types: OnceCell<Vec<UnitHeader<Metered<'a>>>>,
+    /// The number of the unit and the entry in it that each signature stands for.
+    signatures: OnceCell<HashMap<u64, (usize, usize)>>,
     units: RefCell<HashMap<Home, Rc<Unit<Metered<'a>>>>>,
 }
 
@@ -73,6 +75,16 @@ impl DieRef {
 impl<'a> File<'a> {
     fn type_units(&self) -> &[UnitHeader<Metered<'a>>] {
         self.types.get_or_init(|| type_units(&self.dwarf))
+    }
+
+    fn signatures(&self) -> &HashMap<u64, (usize, usize)> {
+        let signed = |(unit, header): (usize, &UnitHeader<Metered<'a>>)| match header.type_() {
+            UnitType::Type { type_signature, type_offset } | UnitType::SplitType { type_signature, type_offset } => {
+                Some((type_signature.0, (unit, type_offset.0)))
+            }
+            _ => None,
+        };
+        self.signatures.get_or_init(|| self.type_units().iter().enumerate().filter_map(signed).collect())
     }
 }
 
@@ -122,7 +134,14 @@ impl<'a> Program<'a> {
             while let Ok(Some(header)) = headers.next() {
                 starts.extend(header.offset().as_debug_info_offset().map(|o| o.0));
             }
-            Some(Rc::new(File { debug, dwarf, starts, types: OnceCell::new(), units: RefCell::default() }))
+            Some(Rc::new(File {
+                debug,
+                dwarf,
+                starts,
+                types: OnceCell::new(),
+                signatures: OnceCell::new(),
+                units: RefCell::default(),
+            }))
         };
         let file = open();
         self.files.borrow_mut().insert((image, part), file.clone());
@@ -233,14 +252,8 @@ impl<'a> Program<'a> {
     /// The type with this signature, if the file has it.
     fn type_called(&self, image: usize, part: Part, signature: DebugTypeSignature) -> Option<DieRef> {
         let file = self.file(image, part)?;
-        file.type_units().iter().enumerate().find_map(|(unit, header)| match header.type_() {
-            UnitType::Type { type_signature, type_offset } | UnitType::SplitType { type_signature, type_offset }
-                if type_signature == signature =>
-            {
-                Some(DieRef { image, home: Home { part, types: true, unit }, entry: type_offset.0 })
-            }
-            _ => None,
-        })
+        let (unit, entry) = *file.signatures().get(&signature.0)?;
+        Some(DieRef { image, home: Home { part, types: true, unit }, entry })
     }
 
     /// The attribute `name` of `die`, or of the entries it completes: its declaration or its abstract origin. With it
