@@ -51,6 +51,14 @@ impl Memory {
         covering(&self.code, addr).map(CodeRange::end)
     }
 
+    pub fn code_ranges(&self) -> &[CodeRange] {
+        &self.code
+    }
+
+    pub fn data_ranges(&self) -> &[CodeRange] {
+        &self.data
+    }
+
     /// `len` bytes from `addr` on, of code or data.
     pub fn bytes(&self, addr: u64, len: usize) -> Option<&[u8]> {
         let within = |ranges| covering(ranges, addr).and_then(|r: &CodeRange| r.from(addr)?.get(..len));

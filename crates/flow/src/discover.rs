@@ -14,12 +14,14 @@ use isa::Isa;
 use crate::code::Memory;
 use crate::extents::Extents;
 use crate::function::{Block, CallSite, CallTarget, Ending, Exit, Function, all_merge_points, blocks_meetings};
-use crate::jump_table;
+use crate::jump_table::{self, Accepted};
 use crate::returns::{Next, Returns, is_never_returning_name, next, runs_out};
 use crate::saves;
 
 /// Instructions of one function that are looked at.
 pub const LARGEST_FUNCTION: usize = 200_000;
+/// Blocks of one function that are looked at: post-dominators take quadratic time in the worst case.
+pub const MOST_BLOCKS: usize = 40_000;
 /// Parts that one function may have.
 const MOST_PARTS: usize = 16;
 /// Bytes of an unnamed extent in which a jump back is looked for.
@@ -132,7 +134,7 @@ impl Walk<'_, '_> {
             if instruction.next_ip() > end {
                 return;
             }
-            if self.code.len() >= LARGEST_FUNCTION {
+            if self.code.len() >= LARGEST_FUNCTION || self.ways.len() >= MOST_BLOCKS {
                 self.cut = true;
                 return;
             }
@@ -239,8 +241,13 @@ impl Walk<'_, '_> {
         let mut found = Vec::new();
         for at in &self.pending {
             let Ok(jump) = all.binary_search_by_key(at, |i| i.ip()) else { continue };
-            let mut accepts = |t: u64| self.parts.iter().any(|p| p.contains(&t)) || is_cold(self.with.extents, t);
-            let targets = jump_table::targets(self.with.memory, self.with.isa, &all, jump, &mut accepts);
+            let accepts = |t: u64| match self.with.extents.find(t) {
+                _ if self.parts.iter().any(|p| p.contains(&t)) => Accepted::Inside,
+                Some((_, extent)) if extent.is_cold_part() => Accepted::Inside,
+                Some((_, extent)) if extent.sized && extent.names.is_empty() => Accepted::PerhapsMoved,
+                _ => Accepted::No,
+            };
+            let targets = jump_table::targets(self.with.memory, self.with.isa, &all, jump, &accepts);
             found.extend(targets.map(|t| (*at, t)));
         }
         for (at, targets) in &found {
@@ -255,7 +262,7 @@ impl Walk<'_, '_> {
             ways.ending = Ending::Indirect;
             ways.exit = if seen_outside { Exit::Returning } else { Exit::No };
             for target in targets {
-                if self.belongs(*target) {
+                if self.adopt(*target) {
                     ways.targets.push(*target);
                     self.go_to(*target);
                 }
@@ -385,10 +392,6 @@ impl Walk<'_, '_> {
         restores.dedup();
         (saves, restores)
     }
-}
-
-fn is_cold(extents: &Extents, addr: u64) -> bool {
-    extents.find(addr).is_some_and(|(_, e)| e.is_cold_part())
 }
 
 /// Does an extent that is entered by a jump to its start jump into the middle of `main`? Then it was moved away from it.

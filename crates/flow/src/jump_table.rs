@@ -6,7 +6,7 @@
 //! A table base that was loaded far before is found by the nearest `lea` of that register.
 //!
 //! Evaluation ignores that control may join in between and that the check may be about another value. So every entry
-//! must lead to code of the function, else the jump stays unresolved: a wrong table is unlikely, a missed one is
+//! must lead to code that can be the function's, most of them inside it, else the jump stays unresolved: a wrong table is unlikely, a missed one is
 //! completed by what is observed.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
@@ -61,6 +61,7 @@ impl Value {
 
     fn times(self, factor: u64) -> Value {
         match self {
+            value if factor == 1 => value,
             Value::Const(c) => Value::Const(c.wrapping_mul(factor)),
             Value::Scaled { scale, base } if scale.saturating_mul(factor) <= 8 => {
                 Value::Scaled { scale: scale * factor, base: base.wrapping_mul(factor) }
@@ -81,6 +82,16 @@ impl Value {
 
 type Registers = [Value; 16];
 
+/// Whether an entry of a table can be meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accepted {
+    No,
+    /// It leads into the function.
+    Inside,
+    /// It leads to nameless code, which may be a part of the function: believed if most of a bounded table leads inside.
+    PerhapsMoved,
+}
+
 /// The targets of the indirect jump at index `jump` of `all`, the function's instructions by address; `accepts` tells
 /// whether a target is possible.
 pub fn targets(
@@ -88,7 +99,7 @@ pub fn targets(
     isa: &mut Isa,
     all: &[&Instruction],
     jump: usize,
-    accepts: &mut dyn FnMut(u64) -> bool,
+    accepts: &dyn Fn(u64) -> Accepted,
 ) -> Option<Vec<u64>> {
     let window = window(all, jump);
     let bound = bound(all, window.start, jump);
@@ -240,20 +251,27 @@ fn entries(
     width: u64,
     add: u64,
     bound: Option<u64>,
-    accepts: &mut dyn FnMut(u64) -> bool,
+    accepts: &dyn Fn(u64) -> Accepted,
 ) -> Vec<u64> {
     let mut found = Vec::new();
+    let mut inside = 0;
     for i in 0..bound.unwrap_or(WITHOUT_BOUND) {
         let bytes = table.checked_add(i * width).and_then(|at| memory.bytes(at, width as usize));
         let target = bytes.and_then(|b| match width {
             4 => Some(i64::from(i32::from_le_bytes(b.try_into().ok()?)) as u64),
             _ => Some(u64::from_le_bytes(b.try_into().ok()?)),
         });
-        match target.map(|t| t.wrapping_add(add)).filter(|t| accepts(*t)) {
-            Some(target) => found.push(target),
-            None if bound.is_some() => return Vec::new(),
-            None => break,
+        let target = target.map(|t| t.wrapping_add(add));
+        match target.map_or(Accepted::No, accepts) {
+            Accepted::Inside => inside += 1,
+            Accepted::PerhapsMoved if bound.is_some() => {}
+            _ if bound.is_some() => return Vec::new(),
+            _ => break,
         }
+        found.extend(target);
+    }
+    if inside * 2 < found.len() {
+        return Vec::new();
     }
     found.sort_unstable();
     found.dedup();

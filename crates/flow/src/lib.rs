@@ -6,12 +6,14 @@
 //!
 //! Addresses are *image addresses*: ELF virtual addresses, without the bias of a mapping.
 //!
-//! Guarantee: every edge that a run shows is in the graph once it was observed; answers depend only on the bytes, the
-//! hints and what was observed, in that order; hostile bytes give a small or cut graph, never a panic.
+//! Guarantee: every edge that a run shows is in the graph once it was observed; the same bytes, hints, observations and
+//! questions give the same answers (an address that is asked for counts as seen); hostile bytes give a small or cut
+//! graph, never a panic. The test `against_runs` compares all of this with programs that are stepped through.
 //!
 //! What it may miss: targets of indirect jumps that neither a recognised jump table nor a run shows; code that only a
 //! landing pad reaches, until it is observed or asked for; functions that neither a hint nor a call shows.
 
+mod call_graph;
 mod code;
 mod define;
 mod discover;
@@ -26,6 +28,7 @@ mod saves;
 mod summaries;
 mod view;
 
+pub use call_graph::Callees;
 pub use code::CodeRange;
 pub use define::MayDefine;
 pub use extents::{FunctionHint, Import};

@@ -19,6 +19,8 @@ use crate::extents::Extents;
 const BUDGET: usize = 100_000;
 /// Calls inside calls that one question may follow.
 const DEPTH: usize = 200;
+/// Instructions that all questions together may look at.
+const BUDGET_OF_ALL: usize = 50_000_000;
 
 /// Functions that never come back to their caller, by name.
 const NEVER_RETURN: &[&str] = &[
@@ -90,6 +92,7 @@ pub fn through_slot(instruction: &Instruction) -> Option<u64> {
 #[derive(Debug, Default)]
 pub struct Returns {
     known: HashMap<u64, bool>,
+    spent: usize,
 }
 
 /// A function whose walk is under way.
@@ -115,7 +118,8 @@ impl Returns {
         if let Some(known) = self.known.get(&entry) {
             return *known;
         }
-        let mut budget = BUDGET;
+        let mut budget = BUDGET.min(BUDGET_OF_ALL.saturating_sub(self.spent));
+        let granted = budget;
         let mut frames = vec![Frame::new(entry, 0)];
         let mut answer = true;
         while let Some(depth) = frames.len().checked_sub(1) {
@@ -130,10 +134,12 @@ impl Returns {
                     let active = frames.iter().position(|f| f.entry == callee);
                     if active.is_none() && depth < DEPTH {
                         frames.push(Frame::new(callee, depth + 1));
-                    } else if let Some(frame) = frames.last_mut() {
+                    } else if let (Some(active), Some(frame)) = (active, frames.last_mut()) {
                         // Taken to return for now: the walk goes on behind the call.
-                        frame.assumed = frame.assumed.min(active.unwrap_or(0));
+                        frame.assumed = frame.assumed.min(active);
                         frame.pass(memory, call);
+                    } else {
+                        self.known.insert(callee, true);
                     }
                     continue;
                 }
@@ -141,7 +147,7 @@ impl Returns {
                 Step::Exhausted => answer = false,
             }
             let Some(frame) = frames.pop() else { break };
-            let provisional = answer && frame.assumed < depth;
+            let provisional = answer && frame.assumed < depth && budget > 0;
             if !provisional {
                 self.known.insert(frame.entry, answer);
             }
@@ -151,6 +157,7 @@ impl Returns {
                 caller.pass_callee(memory, frame.entry);
             }
         }
+        self.spent += granted - budget;
         // Whatever was assumed about the outermost question has been settled by its own walk.
         *self.known.entry(entry).or_insert(answer)
     }

@@ -128,8 +128,16 @@ impl Flow {
 
     fn with_callees(&mut self, region: &Region) -> MayDefine {
         let mut out = region.own.clone();
+        let mut added = HashSet::new();
         for call in &region.calls {
             for target in self.targets(call.pc, call.target, &mut out) {
+                if !added.insert((target, call.frame_shift)) {
+                    continue;
+                }
+                if added.len() > LARGEST_TREE {
+                    out.add_unknown_code();
+                    break;
+                }
                 let callee = self.summary(target);
                 out.add_callee(&callee, call.frame_shift);
             }

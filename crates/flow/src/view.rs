@@ -26,6 +26,8 @@ pub struct Flow {
     /// Start of a moved part to the start of the function it belongs to; to itself if it belongs to none.
     owners: HashMap<u64, u64>,
     pub(crate) summaries: Summaries,
+    pub(crate) pointers: Vec<u64>,
+    pub(crate) address_taken: Option<Arc<[u64]>>,
 }
 
 impl std::fmt::Debug for Flow {
@@ -48,6 +50,8 @@ impl Flow {
             functions: HashMap::new(),
             owners: HashMap::new(),
             summaries: Summaries::default(),
+            pointers: Vec::new(),
+            address_taken: None,
         }
     }
 
@@ -118,7 +122,11 @@ impl Flow {
 
     /// Control was seen to enter a function here: the target of a call, the program's entry, a callback, a handler.
     pub fn entry_seen(&mut self, addr: u64) {
-        match self.extents.begin(&self.memory, addr) {
+        let begun = self.extents.begin(&self.memory, addr);
+        if begun != Begun::Known {
+            self.address_taken = None;
+        }
+        match begun {
             Begun::Known | Begun::New { shortened: None } => {}
             Begun::Inside(start) => {
                 let missing = self.functions.get(&start).is_some_and(|f| !f.contains(addr));
@@ -148,22 +156,20 @@ impl Flow {
         if function.contains(pc) {
             return Some(function);
         }
-        let within = self.extents.at(start).is_some_and(|e| e.sized);
-        if !within {
+        let begins_own = !self.extents.at(start).is_some_and(|e| e.sized);
+        let function = if begins_own {
             self.entry_seen(pc);
-            return self.analysed(pc);
-        }
-        // A part that its owner did not reach at this address, or the function itself.
-        self.observed.roots.entry(start).or_default().insert(pc);
-        self.drop_function(start);
-        let function = self.analysed(start)?;
-        if function.contains(pc) || function.is_cut() {
-            return Some(function);
-        }
-        None
+            self.analysed(pc)?
+        } else {
+            self.observed.roots.entry(start).or_default().insert(pc);
+            self.drop_function(start);
+            self.analysed(start)?
+        };
+        // An instruction that runs over the end of its function belongs to none.
+        (function.contains(pc) || function.is_cut()).then_some(function)
     }
 
-    /// Does the call or tail call lead to code of this image that never returns, or to an import that does not?
+    /// May the code at `entry` return, as far as names and code show?
     pub fn may_return(&mut self, entry: u64) -> bool {
         self.returns.may_return(&self.memory, &self.extents, entry)
     }
@@ -191,12 +197,10 @@ impl Flow {
         Some(function)
     }
 
-    /// Calls show where functions begin in code that no hint covers.
+    /// Calls show where functions begin that no hint names, and further ways into those that one does.
     fn begin_callees(&mut self, function: &Function) {
-        for call in &function.calls {
-            if let CallTarget::Direct(to) = call.target
-                && !self.extents.find(to).is_some_and(|(_, e)| e.sized)
-            {
+        for call in function.calls.iter().filter(|c| !c.tail) {
+            if let CallTarget::Direct(to) = call.target {
                 self.entry_seen(to);
             }
         }

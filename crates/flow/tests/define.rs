@@ -243,6 +243,10 @@ fn a_store_is_to_a_constant_place_or_computed() {
     check_store(&wrap("and rsp, -32\ns: mov [rsp-8], al"), |_| vec![Place::Frame(i64::MIN..i64::MAX)], false);
     check_store(&wrap("and rsp, -16\ns: mov [rsp], al"), frame(-8, -7), true);
     check_store(&wrap("call f\ns: mov [rsp-8], al"), frame(-16, -15), true);
+    // A call may change rax, and gives rbx back.
+    check_store(&wrap("lea rax, [rip+x]\ncall f\ns: mov [rax], cl"), |_| vec![Place::Computed], false);
+    let x = |p: &Program| vec![Place::Absolute(p.at("x")..p.at("x") + 1)];
+    check_store(&wrap("lea rbx, [rip+x]\ncall f\ns: mov [rbx], cl"), x, true);
     check_store(&wrap("s: mov eax, [rbp-8]"), |_| Vec::new(), true);
     check_store(&wrap("s: call f"), |_| Vec::new(), true);
 }

@@ -416,3 +416,30 @@ fn a_moved_part_that_only_exceptions_reach_belongs_to_its_function() {
     assert_eq!(program.function("pad").entry(), c);
     assert!(program.function("pad").contains(pad));
 }
+
+#[test]
+fn moved_parts_of_compiled_code_are_found_with_and_without_names() {
+    let source = r#"
+        int total;
+        __attribute__((cold, noinline)) void report(int n) { total += n; }
+        __attribute__((noinline)) int f(int n) {
+            int r = n * 3;
+            if (n > 100) { report(n); r = total + 1; }
+            total ^= r;
+            return r + total;
+        }
+        int main(int argc, char **argv) { return f(argc); }
+    "#;
+    for hints in [common::Hints::Symbols, common::Hints::UnwindTables] {
+        for label in ["f", "f.cold"] {
+            let mut program = common::compiled("gcc", source, &["-O2"], hints);
+            let function = program.function(label);
+            let (f, cold) = (program.at("f"), program.at("f.cold"));
+            assert_eq!(function.entry(), f, "{hints:?}, asked by {label}");
+            assert!(function.contains(cold), "{hints:?}, asked by {label}");
+            let branch = function.blocks().iter().find(|b| b.is_branch()).unwrap();
+            assert_eq!(branch.successors.len(), 2, "{hints:?}");
+            assert!(matches!(function.merge(branch.last), flow::Merge::At(_)), "{hints:?}");
+        }
+    }
+}

@@ -7,30 +7,11 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use common::{Hints, read};
-use flow::{Function, Merge};
+use common::{Hints, check_function, read};
 
 fn programs() -> Vec<PathBuf> {
     let fixed = ["/bin/ls", "/bin/bash", "/lib/x86_64-linux-gnu/libc.so.6", "/usr/bin/python3"];
     fixed.iter().map(PathBuf::from).filter(|p| p.exists()).collect()
-}
-
-/// What must hold of every function.
-fn check_function(function: &Function) {
-    assert!(function.contains(function.entry()) || function.blocks().is_empty());
-    let mut before = None;
-    for block in function.blocks() {
-        assert!(block.start <= block.last && block.last < block.end, "{block:x?}");
-        assert!(before < Some(block.start), "blocks are sorted");
-        before = Some(block.start);
-        assert!(!block.successors.is_empty() || block.exit != flow::Exit::No, "{block:x?} leads nowhere");
-        for merge in [function.merge(block.last), function.merge_ignoring_noreturn(block.last)] {
-            if let Merge::At(at) = merge {
-                assert_eq!(function.block(at).map(|b| b.start), Some(at));
-                assert!(!function.is_branch(block.last) || function.merge_points().binary_search(&at).is_ok());
-            }
-        }
-    }
 }
 
 fn check_image(path: &Path, hints: Hints) {
@@ -45,10 +26,18 @@ fn check_image(path: &Path, hints: Hints) {
         let Some(function) = program.flow.function(entry) else { continue };
         slowest = slowest.max(one.elapsed());
         check_function(&function);
+        assert!(function.contains(function.entry()));
         functions += 1;
         instructions += function.instructions().len();
         branches += function.blocks().iter().filter(|b| b.is_branch()).count();
         tables += function.blocks().iter().filter(|b| b.ending == flow::Ending::Indirect).count();
+        // Everything else must hold too.
+        if functions % 16 == 0 {
+            let branch = function.blocks().iter().find(|b| b.is_branch()).map(|b| b.last);
+            let from = branch.unwrap_or(entry);
+            program.flow.may_define(entry, from, function.merge(from));
+            program.flow.callees(entry);
+        }
         unresolved += function.unresolved().len();
         never += usize::from(function.never_returns());
     }

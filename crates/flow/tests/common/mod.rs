@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use flow::{CodeRange, Flow, FunctionHint, Import, Merge};
+use flow::{CodeRange, Flow, Function, FunctionHint, Import, Merge};
 use gimli::UnwindSection;
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
 
@@ -108,7 +108,10 @@ pub fn read(path: &Path, hints: Hints) -> Program {
     };
     let named = file.symbols().filter(|s| s.section_index().is_some());
     let labels = named.filter_map(|s| Some((s.name().ok()?.to_owned(), s.address()))).collect();
-    Program { flow: Flow::new(code, found).with_data(data).with_imports(imports(&file)), labels }
+    Program {
+        flow: Flow::new(code, found).with_data(data).with_imports(imports(&file)).with_pointers(pointers(&file)),
+        labels,
+    }
 }
 
 fn symbols(file: &object::File<'_>) -> Vec<FunctionHint> {
@@ -141,6 +144,13 @@ fn unwind_entries(file: &object::File<'_>) -> Vec<FunctionHint> {
     hints
 }
 
+/// What relative relocations put into data.
+fn pointers(file: &object::File<'_>) -> Vec<u64> {
+    let relocations = file.dynamic_relocations().into_iter().flatten();
+    let relative = relocations.filter(|(_, r)| matches!(r.target(), object::RelocationTarget::Absolute));
+    relative.map(|(_, r)| r.addend() as u64).collect()
+}
+
 fn imports(file: &object::File<'_>) -> Vec<Import> {
     let names: BTreeMap<usize, String> =
         file.dynamic_symbols().filter_map(|s| Some((s.index().0, s.name().ok()?.to_owned()))).collect();
@@ -151,6 +161,23 @@ fn imports(file: &object::File<'_>) -> Vec<Import> {
             _ => None,
         })
         .collect()
+}
+
+/// What must hold of every function.
+pub fn check_function(function: &Function) {
+    let mut before = None;
+    for block in function.blocks() {
+        assert!(block.start <= block.last && block.last < block.end, "{block:x?}");
+        assert!(before < Some(block.start), "blocks are sorted");
+        before = Some(block.start);
+        assert!(!block.successors.is_empty() || block.exit != flow::Exit::No, "{block:x?} leads nowhere");
+        for merge in [function.merge(block.last), function.merge_ignoring_noreturn(block.last)] {
+            if let Merge::At(at) = merge {
+                assert_eq!(function.block(at).map(|b| b.start), Some(at));
+                assert!(!function.is_branch(block.last) || function.merge_points().binary_search(&at).is_ok());
+            }
+        }
+    }
 }
 
 impl Program {
