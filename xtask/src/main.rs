@@ -3,6 +3,7 @@
 //! Everything that checks, measures or prepares is a task here, so that what a person runs and what runs automatically
 //! are the same. Suites print `name: n of N passed`; the status is 0 only if nothing failed.
 
+mod accuracy;
 mod agree;
 mod args;
 mod badinput;
@@ -44,6 +45,7 @@ const USAGE: &str = "usage: cargo xtask TASK [OPTIONS]
   isolation     wild loads and stores behave as natively             --mode LIST
   badinput      bad input gives one clear sentence and the right status
   oracles       the tests against independent oracles, with their figures   --full
+  accuracy slice  slices of real bugs with known causes              --corpus DIR  --only ID,...  --publish
   bench engine  ratios to native, beside valgrind and qemu           --rounds N  --only TEXT  --quick  --no-peers
                   --publish
   bench record  recording and replay: ratios to native, sizes        --rounds N  --only TEXT  --quick  --no-peers
@@ -85,6 +87,21 @@ fn run(task: &str, mut args: Args) -> Result<bool, String> {
             let request = agree::Request::from_args(&mut args)?;
             args.finish()?;
             show(agree::agree(&request)?)
+        }
+        "accuracy" => {
+            let what = args.word().unwrap_or_default();
+            let corpus = args.value("--corpus")?.ok_or("--corpus DIR names the folder with the bugs")?;
+            let request = accuracy::Request {
+                clew: args.value("--clew")?,
+                corpus: corpus.into(),
+                only: args.value("--only")?,
+                publish: args.flag("--publish"),
+            };
+            args.finish()?;
+            match what.as_str() {
+                "slice" => accuracy::slices(&request),
+                other => Err(format!("accuracy of `{other}` cannot be measured: write slice")),
+            }
         }
         "pysuite" => {
             let request = pysuite::Request {
