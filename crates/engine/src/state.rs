@@ -120,6 +120,11 @@ impl Clock {
         self.base += 1;
     }
 
+    /// The engine is about to make the guest go once more where it has gone already: that is no tick of its own.
+    pub fn step_back(&mut self) {
+        self.base = self.base.saturating_sub(1);
+    }
+
     /// The guest leaves the cache after this many more ticks.
     pub fn allow(&mut self, ticks: u64) {
         self.base = self.now();

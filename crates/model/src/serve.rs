@@ -103,8 +103,10 @@ pub struct Until {
 /// A change of the guest's course.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Alteration {
-    /// None: a control.
+    /// None: a control. It follows the log to its end.
     Null,
+    /// None, and the guest goes its own way at once, although the log fits: a control of the world it goes on in.
+    Apart,
     /// The conditional branch at the pc goes the other way.
     Flip,
     /// Execution goes on at this address.
@@ -279,6 +281,7 @@ impl Writer {
     fn alteration(&mut self, a: &Alteration) {
         match a {
             Alteration::Null => self.u8(0),
+            Alteration::Apart => self.u8(6),
             Alteration::Flip => self.u8(1),
             Alteration::Skip(to) => {
                 self.u8(2);
@@ -337,6 +340,7 @@ impl Reader<'_> {
     fn alteration(&mut self) -> Option<Alteration> {
         Some(match self.u8()? {
             0 => Alteration::Null,
+            6 => Alteration::Apart,
             1 => Alteration::Flip,
             2 => Alteration::Skip(self.u64()?),
             3 => Alteration::SetRegister(self.u8()?, self.u64()?),

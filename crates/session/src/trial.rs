@@ -9,6 +9,7 @@ use crate::timeline::{Session, done, equip, run, where_is};
 use model::serve::{Alteration, Answer, Moment, Predicate, Request, TrialEnd, TrialLimits, Until, Why};
 use std::io;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -60,12 +61,22 @@ impl Default for Budget {
 
 /// Runs a copy of an engine on, altered.
 pub fn run_altered(live: &Live, alteration: Alteration, budget: &Budget) -> Result<TrialOutcome, Error> {
+    run_unless(live, alteration, budget, &AtomicBool::new(false))
+}
+
+/// As [`run_altered`], until nobody wants the outcome any more.
+fn run_unless(
+    live: &Live,
+    alteration: Alteration,
+    budget: &Budget,
+    unwanted: &AtomicBool,
+) -> Result<TrialOutcome, Error> {
     done(live.ask(&Request::Alter(alteration))?)?;
     done(live.ask(&Request::Trial(budget.limits))?)?;
     let begun = Instant::now();
     let (mut output, mut children) = (Vec::new(), Vec::new());
     loop {
-        let answer = live.answer(&mut || begun.elapsed() > budget.wall, false);
+        let answer = live.answer(&mut || unwanted.load(Relaxed) || begun.elapsed() > budget.wall, false);
         match answer {
             Ok(Answer::Output { stream, bytes }) => output.push((stream, bytes)),
             Ok(Answer::Child(pid)) => children.push(pid),
@@ -103,7 +114,10 @@ impl Session {
         let (sender, results) = channel();
         let mut running = 0;
         let budget = *budget;
+        // Set when the batch is over: trials that still run are given up.
+        let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let over = RaisedAtEnd(&over);
             for n in order {
                 let candidate = &candidates[n];
                 while running >= budget.jobs.max(1) {
@@ -116,8 +130,9 @@ impl Session {
                     Ok(copy) => {
                         let (sender, alteration): (Sender<_>, _) = (sender.clone(), candidate.alteration.clone());
                         running += 1;
+                        let unwanted = over.0;
                         // Nobody listens when the batch ended early.
-                        scope.spawn(move || drop(sender.send((n, run_altered(&copy, alteration, &budget)))));
+                        scope.spawn(move || drop(sender.send((n, run_unless(&copy, alteration, &budget, unwanted)))));
                     }
                     Err(e) => {
                         if each(n, Err(e)).is_break() {
@@ -161,6 +176,15 @@ impl Session {
         let live = self.copy_near(moment)?;
         bring_to(&live, moment)?;
         Ok(live)
+    }
+}
+
+/// Raises a flag when it goes out of scope, however that comes.
+struct RaisedAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for RaisedAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
     }
 }
 

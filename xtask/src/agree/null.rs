@@ -75,16 +75,18 @@ fn reason(text: &str) -> String {
 struct Trial {
     word: String,
     alone: bool,
+    apart: bool,
     place: String,
     text: String,
 }
 
 impl Trial {
     fn parse(line: &str) -> Option<Trial> {
-        let mut fields = line.splitn(5, '\t');
+        let mut fields = line.splitn(6, '\t');
         let (word, kin) = (fields.next()?.to_owned(), fields.next()?);
+        let apart = fields.next()? == "apart";
         let place = format!("{} at {}", fields.next()?, fields.next()?);
-        Some(Trial { word, alone: kin == "alone", place, text: fields.next()?.to_owned() })
+        Some(Trial { word, alone: kin == "alone", apart, place, text: fields.next()?.to_owned() })
     }
 
     /// Why the case fails because of this trial, if it does.

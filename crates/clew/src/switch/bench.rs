@@ -82,7 +82,7 @@ impl Bench<'_> {
 
 impl Trials for Bench<'_> {
     fn batch(&mut self, trials: &[Trial], each: Each<'_>) -> Result<(), String> {
-        let alteration = |flip: bool| if flip { Alteration::Flip } else { Alteration::Null };
+        let alteration = |flip: bool| if flip { Alteration::Flip } else { Alteration::Apart };
         let candidates: Vec<Candidate> =
             trials.iter().map(|t| Candidate { moment: t.moment, alteration: alteration(t.flip) }).collect();
         let begun = Instant::now();

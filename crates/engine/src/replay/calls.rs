@@ -1,6 +1,6 @@
 //! System calls of a replay: each is answered by its record, and what it changes in the engine is changed again.
 
-use super::{advance, differs, log_ends, memory, replay, threads};
+use super::{advance, cannot, differs, log_ends, memory, replay, threads};
 use crate::gate::{self, Gate};
 use crate::record::calls::state_digest;
 use crate::signals::{SIGKILL, SIGSTOP, bit, frame};
@@ -12,6 +12,7 @@ use crate::syscalls::process::{
 use crate::syscalls::table::{self, Args, Entry};
 use crate::syscalls::{Call, Outcome};
 use crate::threads::Thread;
+use crate::trial::in_step;
 use model::log::{Answer, Bytes, CallRecord, Kind};
 use model::wire::{ForkEdge, Report};
 use trace::format::Special;
@@ -44,7 +45,11 @@ pub fn call(e: &mut Engine, t: &mut Thread, g: &mut Gate, pc: u64, number: u64, 
         false => 0,
     };
     let tick = e.clock.now();
-    replay(e).in_call = Some(InCall { nr: number, pc, args: *args, tick, digest });
+    let call = InCall { nr: number, pc, args: *args, tick, digest };
+    if e.in_step().is_some() && !in_step::fits(e, t, &call) {
+        return in_step::leave_at_call(e, t, g, &call);
+    }
+    replay(e).in_call = Some(call);
     go_on(e, t, g);
 }
 
@@ -53,6 +58,7 @@ fn go_on(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
     while let Some(now) = replay(e).in_call {
         let raw = match replay(e).next() {
             Ok(raw) => raw,
+            Err(_) if e.in_step().is_some() => return in_step::leave_at_call(e, t, g, &now),
             Err(_) => return log_ends(e),
         };
         match raw.kind {
@@ -79,11 +85,15 @@ fn go_on(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
             Kind::Call => {
                 let Some(answer) = Answer::from_u8(raw.flags) else { return differs(e, "a record is damaged") };
                 let Some(record) = CallRecord::decode(raw.payload) else { return differs(e, "a record is damaged") };
+                if e.in_step().is_some() && (record.thread != t.serial || !in_step::is_same(&now, &record)) {
+                    return in_step::leave_at_call(e, t, g, &now);
+                }
                 if !matches(e, t, &now, &record, answer) {
                     return;
                 }
                 finish(e, t, g, &now, &record, answer);
             }
+            _ if e.in_step().is_some() => return in_step::leave_at_call(e, t, g, &now),
             _ => {
                 let name = table::row(now.nr).map_or("?", |r| r.name);
                 return differs(e, &alloc::format!("the guest calls {name}, the recorded one did not"));
@@ -127,6 +137,7 @@ fn finish(e: &mut Engine, t: &mut Thread, g: &mut Gate, now: &InCall, record: &C
             output(e, record);
             replay(e).descriptors.call(record);
             effects(e, t, g, record);
+            in_step::answered(e, record);
             advance(e);
             e.trace_special(Special::Syscall { pc: now.pc, nr: now.nr, result: record.result as u64 });
         }
@@ -157,6 +168,8 @@ fn finish(e: &mut Engine, t: &mut Thread, g: &mut Gate, now: &InCall, record: &C
                 // The kernel refused: this record and the next mean nothing, the answer comes behind them.
                 advance(e);
                 replay(e).in_call = Some(*now);
+            } else if e.in_step().is_some() {
+                in_step::executes(e, now.nr, &now.args);
             } else {
                 super::ended(e, 2, 0);
             }
@@ -178,16 +191,17 @@ pub fn give_way(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
 fn switch_now(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
     let raw = match replay(e).next() {
         Ok(raw) => raw,
+        Err(_) if e.in_step().is_some() => return cannot(e, "the recording ends between two threads"),
         Err(_) => return log_ends(e),
     };
     let (number, tick) = match (raw.kind, raw.payload) {
         (Kind::Switch, [a, b, c, d, tick @ ..]) if tick.len() == 8 => {
             (u32::from_le_bytes([*a, *b, *c, *d]), u64::from_le_bytes(core::array::from_fn(|i| tick[i])))
         }
-        _ => return differs(e, "a thread stopped, and the log does not say which one goes on"),
+        _ => return cannot(e, "a thread stopped, and the log does not say which one goes on"),
     };
     if tick != e.clock.now() {
-        return differs(e, &alloc::format!("thread {number} goes on at another tick, recorded was {tick}"));
+        return cannot(e, &alloc::format!("thread {number} goes on at another tick, recorded was {tick}"));
     }
     let layout = e.loaded.xstate;
     match replay(e).threads.resume(layout, number, t, g) {
@@ -197,7 +211,7 @@ fn switch_now(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
             r.goal.forget();
             advance(e);
         }
-        None => differs(e, &alloc::format!("the log goes on with thread {number}, which does not exist")),
+        None => cannot(e, &alloc::format!("the log goes on with thread {number}, which does not exist")),
     }
 }
 
@@ -352,21 +366,25 @@ pub fn child_effects(t: &mut Thread, g: &mut Gate, record: &CallRecord) {
 /// What the guest wrote to its standard output and error goes to the host.
 fn output(e: &mut Engine, record: &CallRecord) {
     const PIECE: usize = 48 << 10;
-    if !replay(e).emits() || record.result <= 0 {
+    let tries = e.in_step().is_some();
+    let moved = replay(e).descriptors.take_moved();
+    if !tries && !replay(e).emits() || record.result <= 0 {
         return;
     }
     let number = u64::from(record.nr);
     // write, pwrite64, writev, sendto, sendmsg, pwritev, pwritev2 read guest memory; the rest moves bytes in the kernel.
     let Some(stream) = replay(e).descriptors.stream_of_output(record) else { return };
     let (pid, control, time) = (e.pid, e.control, record.time);
-    let send = |bytes: &[u8]| {
+    let mut send = |bytes: &[u8]| {
+        if tries {
+            return crate::trial::output(e, stream, bytes);
+        }
         for piece in bytes.chunks(PIECE) {
             control.send(pid, Report::Output { stream, time, bytes: piece.to_vec() });
         }
     };
     if matches!(number, 40 | 275 | 326 | 276) {
-        let moved = replay(e).descriptors.take_moved();
-        return send(&moved);
+        return moved.into_iter().for_each(send);
     }
     let Some(row) = table::row(number) else { return };
     let mut left = record.result as u64;

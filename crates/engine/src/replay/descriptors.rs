@@ -39,7 +39,8 @@ const WRITTEN_MAX: usize = 32 << 20;
 pub struct Table {
     pub fds: BTreeMap<u32, usize>,
     pub objects: Vec<Object>,
-    moved: Vec<u8>,
+    /// Bytes that the kernel moves with the call that comes next.
+    moved: Vec<&'static [u8]>,
     /// Files that were written to.
     pub written: Vec<Written>,
     remembered: usize,
@@ -207,13 +208,11 @@ impl Table {
     }
 
     /// Bytes that the kernel moved from one descriptor to another.
-    pub fn moved(&mut self, payload: &[u8]) {
-        if let Some(rest) = RestRecord::decode(payload) {
-            self.moved.extend_from_slice(rest.bytes);
-        }
+    pub fn moved(&mut self, payload: &'static [u8]) {
+        self.moved.extend(RestRecord::decode(payload).map(|rest| rest.bytes));
     }
 
-    pub fn take_moved(&mut self) -> Vec<u8> {
+    pub fn take_moved(&mut self) -> Vec<&'static [u8]> {
         core::mem::take(&mut self.moved)
     }
 

@@ -71,6 +71,23 @@ pub fn arrived(e: &mut Engine, t: &mut Thread, g: &mut Gate, at: &Position) -> b
     true
 }
 
+/// The position is not to be reached after all: a string instruction that was to run in part runs to its end.
+pub fn undo_part(e: &mut Engine, g: &mut Gate) {
+    if let Some((pc, left, end)) = replay(e).goal.partial.take() {
+        if g.pc == end {
+            g.pc = pc;
+            g.gpr[1] = left;
+        } else if g.pc == pc {
+            g.gpr[1] += left;
+        }
+    }
+}
+
+/// Where the string instruction ends of which a part is being executed, if one is.
+pub fn end_of_part(e: &mut Engine) -> Option<u64> {
+    replay(e).goal.partial.map(|(_, _, end)| end)
+}
+
 fn is_repeated(e: &Engine, pc: u64) -> bool {
     let code = e.memory.code(pc).unwrap_or_default();
     let i = Decoder::with_ip(64, code, pc, DecoderOptions::NONE).decode();
@@ -88,6 +105,9 @@ pub fn aim(e: &mut Engine, at: Option<Position>) {
         if now > tick {
             let text = alloc::format!("the guest went on past tick {tick}, where something happened");
             super::differs(e, &text);
+            if e.trial.is_some() {
+                return;
+            }
         }
         budget = budget.min((tick + 1).saturating_sub(now).max(1));
     }

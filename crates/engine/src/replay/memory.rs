@@ -57,7 +57,7 @@ fn mmap(e: &mut Engine, record: &CallRecord) {
     let key = replay(e).file(record.file).map(|f| f.key.clone()).filter(|k| !k.is_empty());
     let file = flags & MAP_ANONYMOUS == 0;
     if file && key.is_none() && record.file != 0 {
-        return super::differs(e, "a file that is mapped here could not be kept when the run was recorded");
+        return super::cannot(e, "a file that is mapped here could not be kept when the run was recorded");
     }
     let mut vma = Vma { shared: flags & 3 != MAP_PRIVATE, file, offset, ..Vma::anonymous(prot) };
     let mut done = -1;
@@ -111,7 +111,7 @@ fn mmap(e: &mut Engine, record: &CallRecord) {
         }
     }
     if sys::is_err(done) {
-        super::differs(e, &alloc::format!("memory cannot be mapped at {at:#x} (error {})", -done));
+        super::cannot(e, &alloc::format!("memory cannot be mapped at {at:#x} (error {})", -done));
     }
 }
 
@@ -245,7 +245,7 @@ fn mremap(e: &mut Engine, record: &CallRecord) {
         }
     };
     if sys::is_err(r) {
-        return super::differs(e, &alloc::format!("memory cannot be moved to {at:#x} (error {})", -r));
+        return super::cannot(e, &alloc::format!("memory cannot be moved to {at:#x} (error {})", -r));
     }
     if kept == 0 && old_size != 0 {
         e.memory.remove(old..old + old_size);

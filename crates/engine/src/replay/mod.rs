@@ -331,6 +331,7 @@ pub fn steer(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
             // The host moved the guest.
             continue;
         }
+        crate::trial::in_step::look(e, t, g);
         if e.trial.is_some() {
             return;
         }
@@ -343,12 +344,17 @@ pub fn steer(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
                 // The guest went on without being recorded.
                 return finish(e, None, 3, 0);
             }
-            g.rflags = at.rflags;
+            if e.has_recorded_registers() {
+                g.rflags = at.rflags;
+            }
             match kind {
                 Kind::Preempt => {
                     advance(e);
                     e.clock.step();
                     calls::give_way(e, t, g);
+                    if e.trial.is_some() {
+                        return;
+                    }
                     continue;
                 }
                 _ => {
@@ -359,7 +365,9 @@ pub fn steer(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
                 }
             }
         }
-        goal::aim(e, due.map(|(_, at)| at));
+        if e.trial.is_none() {
+            goal::aim(e, due.map(|(_, at)| at));
+        }
         return;
     }
 }
@@ -397,7 +405,9 @@ pub fn signal_taken(e: &mut Engine, t: &mut Thread) {
             t.info = s.info;
             t.fault = s.fault;
             t.synchronous = s.synchronous;
-            g.rflags = s.at.rflags;
+            if e.has_recorded_registers() {
+                g.rflags = s.at.rflags;
+            }
             advance(e);
         }
         Some(s) => {
@@ -416,7 +426,7 @@ pub fn frame_built(e: &mut Engine) {
     while let Ok(raw) = replay(e).next()
         && raw.kind == Kind::Frame
     {
-        if let Some(b) = Bytes::decode(raw.payload) {
+        if let Some(b) = Bytes::decode(raw.payload).filter(|_| e.has_recorded_registers()) {
             sys::write_guest(b.addr, b.bytes);
         }
         let r = replay(e);
@@ -451,6 +461,9 @@ pub fn special(e: &mut Engine, g: &Gate) -> [u64; 4] {
 
 /// The guest and the log disagree.
 pub fn differs(e: &mut Engine, what: &str) {
+    if e.in_step().is_some() {
+        return leave_in_step(e);
+    }
     if core::mem::replace(&mut replay(e).differs, true) {
         return;
     }
@@ -467,6 +480,21 @@ pub fn differs(e: &mut Engine, what: &str) {
         Err(_) => alloc::format!("{what} (no record left)"),
     };
     finish(e, Some(text), 3, 0);
+}
+
+/// What the log says is to be done cannot be done here. Part of it may have been, so a trial cannot go on either.
+pub fn cannot(e: &mut Engine, what: &str) {
+    match e.in_step().is_some() {
+        true => crate::trial::lost(e, what.into()),
+        false => differs(e, what),
+    }
+}
+
+/// A trial does not fit the log any more.
+fn leave_in_step(e: &mut Engine) {
+    // SAFETY: the baton is held.
+    let g = unsafe { gate::gate() };
+    crate::trial::in_step::leave(e, Thread::current(), g);
 }
 
 /// The log has no more records: the recording was cut here.
@@ -503,6 +531,12 @@ pub fn ended(e: &mut Engine, ending: u8, status: u32) {
 
 /// Reports the end of the replay. With a host that asks questions the process stays; else it ends here.
 fn finish(e: &mut Engine, difference: Option<String>, ending: u8, status: u32) {
+    if e.in_step().is_some() {
+        return match ending {
+            0..=2 => crate::trial::in_step::ended(e, ending, status),
+            _ => leave_in_step(e),
+        };
+    }
     // SAFETY: the baton is held.
     let pc = unsafe { gate::gate() }.pc;
     let replayed = Replayed { records: replay(e).record, tick: e.clock.now(), pc, difference, ending, status };

@@ -6,7 +6,7 @@
 //! are set wherever the present one can lead.
 
 use super::goal::FOREVER;
-use super::{questions, replay};
+use super::{Replay, questions, replay};
 use crate::gate::Gate;
 use crate::state::Engine;
 use crate::sys::{self, nr};
@@ -90,7 +90,7 @@ pub fn stops(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> bool {
         }
         moved = true;
         wait_for_run(e, t, g);
-        if e.trial.is_some() {
+        if crate::trial::is_on(e) {
             // The host has nothing more to ask.
             return true;
         }
@@ -238,7 +238,7 @@ pub fn wanted(e: &mut Engine) -> Option<(u64, u64)> {
 
 /// Ticks after which the host wants to be asked again.
 pub fn patience(e: &mut Engine) -> u64 {
-    match replay(e).serve.on {
+    match replay(e).serve.on || e.in_step().is_some() {
         false => FOREVER,
         true => SLICE,
     }
@@ -278,7 +278,7 @@ fn wait_for_run(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
             Some(other) => questions::answer(e, t, g, other, fd),
             None => send(e, &Answer::Refused("the request does not parse".into())),
         }
-        if e.trial.is_some() {
+        if crate::trial::is_on(e) {
             return;
         }
     }
@@ -310,6 +310,18 @@ fn set_sites(e: &mut Engine, sites: Vec<u64>) {
     if r.goal.breakpoints != all {
         r.goal.breakpoints = all;
         e.place_sites();
+    }
+}
+
+impl Replay {
+    /// The host has nothing more to ask: nothing is watched, compared or noted from here on.
+    pub fn release(&mut self) {
+        self.serve = Serve::default();
+        self.predicates = super::predicates::Predicates::default();
+        self.source.config.verify = false;
+        self.goal.breakpoints.clear();
+        self.goal.sites = [None; 2];
+        self.goal.forget();
     }
 }
 

@@ -94,8 +94,9 @@ pub fn begin(e: &mut Engine, t: &Thread) {
     let (log, at) = replay(e).rest();
     let (number, now) = (replay(e).record, e.clock.now());
     let from = Cursor { at, recorded: now, met: now };
+    let moved = replay(e).descriptors.take_moved();
     let f = &mut trial(e).follow;
-    *f = Follow { log, from, sorted: at, number, running: t.serial, ..Follow::default() };
+    *f = Follow { log, from, sorted: at, number, running: t.serial, moved, ..Follow::default() };
 }
 
 impl Recorded {

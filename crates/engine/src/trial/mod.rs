@@ -1,7 +1,9 @@
 //! Trials: the guest leaves the recorded course and goes on by itself, in a world made from the recording.
 //!
 //! ```text
-//! Alter ─▶ Trial ─▶ run … every call comes to [`calls`]:
+//! Alter ─▶ Trial ─▶ as replayed, while the guest does exactly what the log says ([`in_step`])
+//!            │
+//!            └─▶ its own way, from the first thing on that does not fit: every call comes to [`calls`]:
 //!            memory, signals, threads   as they are, around the kernel ([`threads`]); while everything fits, threads
 //!                                       run when they ran ([`schedule`])
 //!            the log's next call fits   its recorded answer ([`follow`], [`recorded`])
@@ -18,6 +20,7 @@
 pub mod belt;
 pub mod calls;
 pub mod follow;
+pub mod in_step;
 pub mod recorded;
 pub mod schedule;
 pub mod threads;
@@ -57,12 +60,19 @@ pub struct Trial {
 #[derive(Default)]
 pub struct Prepared {
     input: Option<(u64, Vec<u8>)>,
+    altered: bool,
+    /// The trial is to go its own way at once.
+    apart: bool,
+    /// The trial that follows the log still.
+    in_step: Option<in_step::InStep>,
 }
 
 /// Alters the guest's course at this moment.
 pub fn alter(e: &mut Engine, g: &mut Gate, alteration: Alteration) -> Answer {
+    e.prepared.altered = !matches!(alteration, Alteration::Null | Alteration::Apart);
+    e.prepared.apart = alteration == Alteration::Apart;
     match alteration {
-        Alteration::Null => {}
+        Alteration::Null | Alteration::Apart => {}
         Alteration::Flip => match e.other_way(g) {
             Some(to) => g.pc = to,
             None => return Answer::Refused("there is no conditional branch here".into()),
@@ -80,31 +90,45 @@ pub fn alter(e: &mut Engine, g: &mut Gate, alteration: Alteration) -> Answer {
     Answer::Done
 }
 
-/// From here on the guest goes on by itself.
-pub fn begin(e: &mut Engine, t: &mut Thread, limits: TrialLimits) {
-    let input = e.prepared.input.take();
+/// From here on the guest goes on by itself, in step with the log as long as it fits.
+pub fn begin(e: &mut Engine, t: &mut Thread, g: &mut Gate, limits: TrialLimits) {
+    send(e, &Answer::Done);
+    let apart = e.prepared.apart;
+    in_step::begin(e, limits);
+    if limits.belt {
+        belt::put_on();
+    }
+    if apart {
+        in_step::leave(e, t, g);
+    }
+}
+
+/// Is a trial under way, in step or not?
+pub fn is_on(e: &mut Engine) -> bool {
+    e.trial.is_some() || e.in_step().is_some()
+}
+
+/// The log no longer tells what happens: the world does, from this moment on.
+fn take_over(e: &mut Engine, t: &mut Thread, so_far: in_step::InStep) {
+    let in_step::InStep { limits, begun, input, written, .. } = so_far;
     let trial = Trial {
         limits,
-        begun: e.clock.now(),
+        begun,
         world: world::World::default(),
         follow: follow::Follow::default(),
         threads: threads::Threads::default(),
         schedule: schedule::Schedule::default(),
         waited: 0,
         input,
-        written: 0,
+        written,
         mapped: 0,
     };
-    send(e, &Answer::Done);
     e.trial = Some(Box::new(trial));
     follow::begin(e, t);
     schedule::begin(e);
     world::begin(e);
     threads::begin(e);
     e.place_no_sites();
-    if limits.belt {
-        belt::put_on();
-    }
     let ticks = turn(e, t);
     e.clock.allow(ticks);
 }
@@ -130,7 +154,7 @@ impl Engine {
 pub fn turn_over(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
     let now = e.clock.now();
     let tr = trial(e);
-    if now - tr.begun > tr.limits.ticks {
+    if now.saturating_sub(tr.begun) > tr.limits.ticks {
         ended(e, TrialEnd::RanAway);
     }
     if e.control.host_is_gone() {
@@ -186,9 +210,15 @@ pub fn look_for_signal(e: &mut Engine, t: &mut Thread) -> bool {
 /// The guest wrote to a standard stream.
 pub fn output(e: &mut Engine, stream: u8, bytes: &[u8]) {
     const PIECE: usize = 32 << 10;
-    let tr = trial(e);
-    let room = tr.limits.output.saturating_sub(tr.written) as usize;
-    tr.written += bytes.len() as u64;
+    let (limits, written) = match e.in_step() {
+        Some(s) => (s.limits, &mut s.written),
+        None => {
+            let tr = trial(e);
+            (tr.limits, &mut tr.written)
+        }
+    };
+    let room = limits.output.saturating_sub(*written) as usize;
+    *written += bytes.len() as u64;
     for piece in bytes[..bytes.len().min(room)].chunks(PIECE) {
         send(e, &Answer::Output { stream, bytes: piece.to_vec() });
     }
@@ -196,8 +226,12 @@ pub fn output(e: &mut Engine, stream: u8, bytes: &[u8]) {
 
 /// The trial is over; so is this process.
 pub fn ended(e: &mut Engine, end: TrialEnd) -> ! {
-    let ticks = e.clock.now() - trial(e).begun;
-    if trial(e).world.is_child {
+    let begun = match e.in_step() {
+        Some(s) => s.begun,
+        None => trial(e).begun,
+    };
+    let ticks = e.clock.now().saturating_sub(begun);
+    if e.trial.as_ref().is_some_and(|tr| tr.world.is_child) {
         // Its parent in the trial waits for it.
         match end {
             TrialEnd::Exited(status) => sys::exit_group(status as u64),
@@ -269,7 +303,11 @@ pub fn allows_memory(e: &mut Engine, more: u64) -> bool {
 
 /// Changes what a read has delivered, if that was altered.
 pub fn alter_input(e: &mut Engine, at: u64, len: u64) {
-    if let Some((offset, bytes)) = trial(e).input.take() {
+    let input = match e.in_step() {
+        Some(s) => &mut s.input,
+        None => &mut trial(e).input,
+    };
+    if let Some((offset, bytes)) = input.take() {
         let n = bytes.len().min(len.saturating_sub(offset) as usize);
         sys::write_guest(at + offset, &bytes[..n]);
     }

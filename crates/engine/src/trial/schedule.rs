@@ -3,12 +3,11 @@
 //! A thread that makes its next recorded call goes on; where the log has a switch instead, the thread waited in its call,
 //! and the other one runs. A thread that was stopped for others is stopped at the same tick. With the first call that is
 //! not the recorded one the schedule is over, and threads take turns ([`super::threads`]).
-//!
-//! May miss: a thread that was stopped inside a string instruction is stopped before it.
+//! So it is when a thread goes on long past the tick of what comes next.
 
 use super::{follow, threads, trial};
 use crate::gate::Gate;
-use crate::replay::replay;
+use crate::replay::{goal, replay};
 use crate::state::Engine;
 use crate::sys;
 use crate::syscalls::table::Args;
@@ -28,9 +27,13 @@ pub struct Schedule {
 /// What the log has next about who runs.
 enum Next {
     Call(CallRecord),
-    Switch(u32),
+    /// The thread that goes on, and when.
+    Switch(u32, u64),
     Preempt(Position),
 }
+
+/// A thread that goes on so many ticks past what comes next is not in step any more. After an alteration it may be late.
+const LATE: u64 = 200_000;
 
 /// Starts where the replay was left.
 pub fn begin(e: &mut Engine) {
@@ -66,13 +69,18 @@ impl Schedule {
             rest = &rest[raw.len..];
             let next = match raw.kind {
                 Kind::Call => CallRecord::decode(raw.payload).map(Next::Call),
-                Kind::Switch => raw.payload.first_chunk().map(|n| Next::Switch(u32::from_le_bytes(*n))),
+                Kind::Switch => switch(raw.payload),
                 Kind::Preempt => Position::decode(raw.payload).map(Next::Preempt),
                 _ => continue,
             };
             return next.map(|n| (n, self.log.len() - rest.len()));
         }
     }
+}
+
+fn switch(payload: &[u8]) -> Option<Next> {
+    let (thread, rest) = payload.split_first_chunk()?;
+    Some(Next::Switch(u32::from_le_bytes(*thread), u64::from_le_bytes(*rest.first_chunk()?)))
 }
 
 /// The running thread makes a call: may it go on with it? Otherwise another one runs now.
@@ -84,8 +92,8 @@ pub fn at_call(e: &mut Engine, t: &mut Thread, g: &mut Gate, pc: u64, number: u6
                 s.at = end;
                 return true;
             }
-            Some((Next::Switch(thread), end)) if thread == t.serial => trial(e).schedule.at = end,
-            Some((Next::Switch(thread), end)) if replay(e).threads.contains(thread) => {
+            Some((Next::Switch(thread, _), end)) if thread == t.serial => trial(e).schedule.at = end,
+            Some((Next::Switch(thread, _), end)) if replay(e).threads.contains(thread) => {
                 trial(e).schedule.write_before(end);
                 (g.pc, g.gpr[0]) = (pc, number);
                 threads::wait_for_turn(e, t, g, thread);
@@ -97,12 +105,18 @@ pub fn at_call(e: &mut Engine, t: &mut Thread, g: &mut Gate, pc: u64, number: u6
                 set_site(e, None);
             }
             _ => {
-                trial(e).schedule.on = false;
-                set_site(e, None);
+                end(e, g);
                 return true;
             }
         }
     }
+}
+
+/// The guest is not in step any more.
+fn end(e: &mut Engine, g: &mut Gate) {
+    trial(e).schedule.on = false;
+    set_site(e, None);
+    goal::undo_part(e, g);
 }
 
 /// A turn is over: is the thread to be stopped for others? `false` if the schedule has nothing to say.
@@ -111,23 +125,37 @@ pub fn at_turn_over(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> bool {
         return false;
     }
     let now = e.clock.now();
-    if let Some((Next::Preempt(p), _)) = trial(e).schedule.peek()
-        && p.tick <= now
-    {
-        let sought = trial(e).schedule.site.is_some();
-        match p.tick == now && p.pc != g.pc && !sought {
-            true => set_site(e, Some(p.pc)),
-            // Whoever has not come by within the tick never will.
-            false => stop(e, t, g),
+    match trial(e).schedule.peek() {
+        Some((Next::Preempt(p), _)) if p.tick <= now => stop_at(e, t, g, &p),
+        Some((Next::Call(CallRecord { tick, .. }) | Next::Switch(_, tick), _)) if now > tick + LATE => {
+            end(e, g);
+            return false;
         }
+        None => {
+            end(e, g);
+            return false;
+        }
+        _ => {}
     }
     true
 }
 
+/// The tick has come at which the running thread is to be stopped, perhaps in the middle of a string instruction.
+fn stop_at(e: &mut Engine, t: &mut Thread, g: &mut Gate, p: &Position) {
+    // Whoever has not come by within the tick never will.
+    if p.tick < e.clock.now() || goal::arrived(e, t, g, p) {
+        return stop(e, t, g);
+    }
+    let site = goal::end_of_part(e).unwrap_or(p.pc);
+    set_site(e, Some(site));
+}
+
 /// The running thread is where it was stopped for others.
 pub fn at_site(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
-    if trial(e).schedule.site == Some(g.pc) {
-        stop(e, t, g);
+    if trial(e).schedule.site == Some(g.pc)
+        && let Some((Next::Preempt(p), _)) = trial(e).schedule.peek()
+    {
+        stop_at(e, t, g, &p);
         super::next_turn(e, t);
     }
 }
@@ -135,6 +163,7 @@ pub fn at_site(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
 /// The running thread is stopped here, as the log says next.
 fn stop(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
     set_site(e, None);
+    goal::undo_part(e, g);
     if let Some((Next::Preempt(_), end)) = trial(e).schedule.peek() {
         trial(e).schedule.at = end;
         e.clock.step();
@@ -154,7 +183,7 @@ fn set_site(e: &mut Engine, site: Option<u64>) {
 
 /// The other thread that goes on now, if the log says that one does.
 pub fn next_switch(e: &mut Engine, t: &Thread) -> Option<u32> {
-    let Some((Next::Switch(thread), end)) = trial(e).schedule.peek() else { return None };
+    let Some((Next::Switch(thread, _), end)) = trial(e).schedule.peek() else { return None };
     let known = replay(e).threads.contains(thread);
     if known || thread == t.serial {
         trial(e).schedule.at = end;

@@ -48,6 +48,7 @@ pub fn begin(e: &mut Engine) {
         {
             c.thread.saved.pc = call.pc;
             c.thread.saved.gpr[0] = call.nr;
+            trial(e).threads.waiting.insert(number, (Wait::Again, None));
         }
     }
     trial(e).threads.next_tid = 3_000_000;
@@ -82,7 +83,10 @@ fn park(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
 
 fn resume(e: &mut Engine, t: &mut Thread, g: &mut Gate, number: u32) {
     let layout = e.loaded.xstate;
-    trial(e).threads.waiting.remove(&number);
+    if let Some((Wait::Again, _)) = trial(e).threads.waiting.remove(&number) {
+        // That it makes its call was counted when it made it first.
+        e.clock.step_back();
+    }
     replay(e).threads.resume(layout, number, t, g);
 }
 
