@@ -12,7 +12,7 @@
 //! `alone` is a recording of one process. Apart, a unit of a family may ask for what only another process could answer.
 //! The status is 0 unless a recording cannot be read.
 //!
-//! May miss: units of recordings with very many (at least 6 of them are tried); in which order the two streams were written relative to each other.
+//! May miss: units of recordings with very many (at least 7 of them are tried); in which order the two streams were written relative to each other.
 
 use model::log::{CallRecord, Ending, Kind, Origin};
 use model::serve::{Alteration, Place, TrialEnd, TrialLimits};

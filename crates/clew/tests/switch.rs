@@ -201,9 +201,9 @@ fn a_repaired_run_reads_on_where_the_failing_one_stopped() {
 }
 
 #[test]
-fn what_the_world_does_not_have_yet_is_known() {
-    // Of a pipe only what it held when the program ended is kept.
-    check_world("input", Input::Pipe, 20_000, "other failure");
+fn a_run_that_reads_on_behind_what_was_kept_of_a_pipe_is_lost() {
+    // Of a pipe only what it held when the program ended is kept, 64 KiB.
+    check_world("input", Input::Pipe, 20_000, "lost");
 }
 
 #[test]

@@ -560,6 +560,13 @@ impl DescriptorRecord {
     }
 }
 
+/// Flags of a record of kind rest: these were all bytes that were to come, their writers having gone.
+pub const REST_TO_END: u8 = 0;
+/// Flags of a record of kind rest: bytes that the kernel moved to a standard stream with the call that comes next.
+pub const REST_MOVED: u8 = 1;
+/// Flags of a record of kind rest: more might have come.
+pub const REST_UNENDED: u8 = 2;
+
 /// What was left in a stream when the unit ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RestRecord<'a> {

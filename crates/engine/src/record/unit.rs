@@ -166,10 +166,16 @@ impl Engine {
         const PIPE2: u64 = 293;
         const F_SETPIPE_SZ: u64 = 1031;
         const MOST: u64 = 1 << 20;
+        const POLLHUP: u32 = 0x10;
         if !super::on() {
             return;
         }
         let Some(stamp) = super::files::Stamp::of(0).filter(|s| s.kind() == DescriptorKind::Pipe) else { return };
+        let mut poll = [0u32, 1];
+        // SAFETY: struct pollfd { fd, events POLLIN, revents }: the kernel writes its last two bytes.
+        unsafe { sys::raw3(nr::POLL, poll.as_mut_ptr() as u64, 1, 0) };
+        // Looked at first: what comes later would be missing from the copy.
+        let flags = if poll[1] >> 16 & POLLHUP != 0 { model::log::REST_TO_END } else { model::log::REST_UNENDED };
         let mut pair = [0i32; 2];
         // SAFETY: a pipe of our own, into which the kernel copies what is in another; read into room of the log.
         unsafe {
@@ -178,9 +184,8 @@ impl Engine {
             }
             sys::raw3(nr::FCNTL, pair[1] as u64, F_SETPIPE_SZ, MOST);
             let n = sys::raw(TEE, [0, pair[1] as u64, MOST - 4096, 2, 0, 0]);
-            if n > 0
-                && let Some(room) = super::reserve(16 + n as usize)
-            {
+            let n = n.max(0);
+            if let Some(room) = super::reserve(16 + n as usize) {
                 room[..8].copy_from_slice(&stamp.dev.to_le_bytes());
                 room[8..16].copy_from_slice(&stamp.ino.to_le_bytes());
                 let mut got = 0;
@@ -192,7 +197,7 @@ impl Engine {
                     }
                     got += more;
                 }
-                super::commit(Kind::Rest, 0, 16 + got as usize);
+                super::commit(Kind::Rest, flags, 16 + got as usize);
             }
             for fd in pair {
                 sys::raw3(nr::CLOSE, fd as u64, 0, 0);

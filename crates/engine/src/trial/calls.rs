@@ -32,7 +32,7 @@ pub enum Came {
 /// The guest makes a call.
 pub fn call(e: &mut Engine, t: &mut Thread, g: &mut Gate, pc: u64, number: u64, args: &Args) {
     if !schedule::at_call(e, t, g, pc, number, args) {
-        return super::next_turn(e, t);
+        return super::next_turn(e, t, g);
     }
     let came = match own(e, t, g, number, args) {
         Some(came) => came,
@@ -62,7 +62,7 @@ pub fn call(e: &mut Engine, t: &mut Thread, g: &mut Gate, pc: u64, number: u64, 
             }
         }
     }
-    super::next_turn(e, t);
+    super::next_turn(e, t, g);
 }
 
 /// Calls that the engine carries out itself, whatever the log says.

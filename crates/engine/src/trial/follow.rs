@@ -4,8 +4,8 @@
 //! thread makes its next recorded call with the same arguments, the recorded answer holds; a call that does not fit is
 //! answered by the world, and the thread looks a little ahead, so that one call more or less does not end the agreement.
 //! Calls of several threads are answered in the order in which they came back, unless the guest cannot go on that way.
-//! Signals from outside come as long behind the thread's last call as they were recorded. Questions that have no state
-//! are answered from anywhere.
+//! Signals from outside come where they came ([`schedule`]), then as long behind the thread's last call as they were
+//! recorded. Questions that have no state are answered from anywhere.
 
 use super::{schedule, trial};
 use crate::gate::Gate;
@@ -121,7 +121,9 @@ impl Follow {
         let mut event = None;
         match raw.kind {
             Kind::Write => self.writes.extend(Bytes::decode(raw.payload)),
-            Kind::Rest if raw.flags == 1 => self.moved.extend(RestRecord::decode(raw.payload).map(|r| r.bytes)),
+            Kind::Rest if raw.flags == log::REST_MOVED => {
+                self.moved.extend(RestRecord::decode(raw.payload).map(|r| r.bytes))
+            }
             Kind::Fork => {
                 let log = r.log_number();
                 let here = |f: &&ForkEdge| !f.copy && f.parent as usize == log && f.record == number;
@@ -294,10 +296,20 @@ pub fn let_loose(e: &mut Engine) -> bool {
     f.refusals > 0 && !core::mem::replace(&mut f.disorderly, true)
 }
 
+/// The next signal of this thread, which comes now.
+pub fn take_signal(e: &mut Engine, thread: u32) -> Option<SignalRecord> {
+    let n = position(e, thread, |event| matches!(event, Event::Signal(_)))?;
+    match trial(e).follow.queues.get_mut(&thread)?.remove(n)? {
+        Event::Signal(s) => Some(s),
+        _ => None,
+    }
+}
+
 /// The signal that is to come to this thread now, if there is one.
 pub fn signal(e: &mut Engine, thread: u32) -> Option<SignalRecord> {
     let now = e.clock.now();
-    let due = next_signal(e, thread).is_some_and(|tick| tick <= now);
+    // The schedule knows better when.
+    let due = !schedule::is_on(e) && next_signal(e, thread).is_some_and(|tick| tick <= now);
     let f = &mut trial(e).follow;
     if let Some(at) = f.late.iter().position(|(n, _)| *n == thread) {
         return Some(f.late.remove(at).1);
@@ -351,19 +363,31 @@ pub fn special(e: &mut Engine, g: &Gate) -> Option<[u64; 4]> {
     }
 }
 
+/// What is to be read from a stream.
+#[derive(Clone, Default, Debug)]
+pub struct Input {
+    pub bytes: Vec<u8>,
+    /// Nothing comes behind them. Otherwise nobody knows.
+    pub ends: bool,
+}
+
 /// All bytes that recorded calls from here on read from this descriptor, in order, and what nobody read.
-pub fn input_of(e: &mut Engine, fd: u64) -> Vec<u8> {
+pub fn input_of(e: &mut Engine, fd: u64) -> Input {
     const MOST: usize = 64 << 20;
+    let stream = replay(e).descriptors.object(fd).map(|o| o.identity);
     let f = &trial(e).follow;
     let mut at = f.from.at;
     let mut bytes = Vec::new();
     // read, pread64, readv, recvfrom; those of threads that have got beyond are over.
     let reads = |r: &CallRecord, at: usize| {
-        matches!(r.nr, 0 | 17 | 19 | 45) && r.args[0] == fd && r.result > 0 && at >= f.cursor(r.thread).at
+        matches!(r.nr, 0 | 17 | 19 | 45) && r.args[0] == fd && r.result >= 0 && at >= f.cursor(r.thread).at
     };
     while bytes.len() < MOST
         && let Some(found) = f.find(at, usize::MAX, reads)
     {
+        if found.record.result == 0 {
+            return Input { bytes, ends: true };
+        }
         let mut left = found.record.result as usize;
         for b in &found.writes {
             let n = b.bytes.len().min(left);
@@ -372,22 +396,24 @@ pub fn input_of(e: &mut Engine, fd: u64) -> Vec<u8> {
         }
         at = found.end;
     }
-    bytes.extend_from_slice(&rest_of(f.log, at));
-    bytes
+    // A pipe that the guest made itself has no identity in its table.
+    let is_it = |rest: &RestRecord<'_>| stream == Some(rest.identity) || stream == Some([0; 2]) && fd == 0;
+    let (rest, flags) = rest_of(f.log, at, is_it).unwrap_or((&[], log::REST_UNENDED));
+    bytes.extend_from_slice(rest);
+    Input { bytes, ends: flags == log::REST_TO_END }
 }
 
-/// What was left in standard input when the guest ended.
-fn rest_of(log: &'static [u8], from: usize) -> Vec<u8> {
+/// What was left in standard input when the guest ended, if it is the wanted stream, and the record's flags.
+fn rest_of(log: &'static [u8], from: usize, wanted: impl Fn(&RestRecord<'_>) -> bool) -> Option<(&'static [u8], u8)> {
     let mut at = from;
-    let mut bytes = Vec::new();
-    while let Some(raw) = log.get(at..).and_then(|l| log::record(l).ok()) {
+    loop {
+        let raw = log::record(log.get(at..)?).ok()?;
         if raw.kind == Kind::Rest
-            && raw.flags == 0
-            && let Some(rest) = RestRecord::decode(raw.payload)
+            && raw.flags != log::REST_MOVED
+            && let Some(rest) = RestRecord::decode(raw.payload).filter(&wanted)
         {
-            bytes.extend_from_slice(rest.bytes);
+            return Some((rest.bytes, raw.flags));
         }
         at += raw.len;
     }
-    bytes
 }

@@ -34,6 +34,7 @@ use crate::threads::{Thread, pending};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
+use model::log::SignalRecord;
 use model::serve::{Alteration, Answer, Moment, TrialEnd, TrialLimits};
 
 /// Ticks that a thread runs before another one may.
@@ -54,6 +55,8 @@ pub struct Trial {
     written: u64,
     /// Memory that the guest has mapped since.
     pub mapped: u64,
+    /// What the process had when it left the log.
+    resident: u64,
 }
 
 /// What was altered before the trial began.
@@ -122,6 +125,7 @@ fn take_over(e: &mut Engine, t: &mut Thread, so_far: in_step::InStep) {
         input,
         written,
         mapped: 0,
+        resident: resident(),
     };
     e.trial = Some(Box::new(trial));
     follow::begin(e, t);
@@ -150,6 +154,15 @@ impl Engine {
     }
 }
 
+/// The most memory that this process has had, in bytes. Whatever grows shows there, be it the guest's or the engine's.
+fn resident() -> u64 {
+    const GETRUSAGE: u64 = 98;
+    let mut usage = [0u64; 18];
+    // SAFETY: struct rusage { user and system time, maxrss in KiB, … }: the kernel writes it.
+    unsafe { sys::raw3(GETRUSAGE, 0, usage.as_mut_ptr() as u64, 0) };
+    usage[4] << 10
+}
+
 /// A turn is over: is the budget, and does another thread want to run?
 pub fn turn_over(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
     let now = e.clock.now();
@@ -159,6 +172,10 @@ pub fn turn_over(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
     }
     if e.control.host_is_gone() {
         sys::exit_group(0);
+    }
+    let tr = trial(e);
+    if resident().saturating_sub(tr.resident) > tr.limits.memory {
+        ended(e, TrialEnd::OutOfMemory);
     }
     threads::worked(e);
     if !look_for_signal(e, t) {
@@ -172,8 +189,9 @@ pub fn turn_over(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
 }
 
 /// A call was made, perhaps another thread runs: what it is to meet is looked for.
-pub fn next_turn(e: &mut Engine, t: &mut Thread) {
+pub fn next_turn(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
     if !look_for_signal(e, t) {
+        schedule::at_signal(e, t, g);
         let ticks = turn(e, t);
         if ticks < TURN {
             e.clock.allow(ticks);
@@ -184,7 +202,10 @@ pub fn next_turn(e: &mut Engine, t: &mut Thread) {
 /// Ticks until the running thread is to be looked after.
 fn turn(e: &mut Engine, t: &Thread) -> u64 {
     let now = e.clock.now();
-    let next = follow::next_signal(e, t.serial).into_iter().chain(schedule::next_stop(e)).min();
+    let next = match schedule::is_on(e) {
+        true => schedule::next_stop(e),
+        false => follow::next_signal(e, t.serial),
+    };
     next.map_or(TURN, |tick| tick.saturating_sub(now).clamp(1, TURN))
 }
 
@@ -193,9 +214,11 @@ pub fn look_for_signal(e: &mut Engine, t: &mut Thread) -> bool {
     if t.has(pending::SIGNAL) {
         return false;
     }
-    let Some(s) = follow::signal(e, t.serial) else {
-        return false;
-    };
+    follow::signal(e, t.serial).is_some_and(|s| raise(t, &s))
+}
+
+/// A recorded signal comes; `false` if the thread has it blocked.
+fn raise(t: &mut Thread, s: &SignalRecord) -> bool {
     // It is the one that the guest sent to itself, if it did.
     t.held = t.held.filter(|held| held[0] as u32 != s.info[0] as u32);
     (t.info, t.fault, t.synchronous) = (s.info, s.fault, false);

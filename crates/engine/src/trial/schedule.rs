@@ -1,6 +1,6 @@
 //! The recorded schedule: as long as the guest is in step with the log, its threads run when they ran.
 //!
-//! A thread that makes its next recorded call goes on; where the log has a switch instead, the thread waited in its call,
+//! Signals from outside come where they came. A thread that makes its next recorded call goes on; where the log has a switch instead, the thread waited in its call,
 //! and the other one runs. A thread that was stopped for others is stopped at the same tick. With the first call that is
 //! not the recorded one the schedule is over, and threads take turns ([`super::threads`]).
 //! So it is when a thread goes on long past the tick of what comes next.
@@ -12,7 +12,7 @@ use crate::state::Engine;
 use crate::sys;
 use crate::syscalls::table::Args;
 use crate::threads::Thread;
-use model::log::{self, Bytes, CallRecord, Kind, Position};
+use model::log::{self, Bytes, CallRecord, Kind, Position, SignalRecord};
 
 /// Where the log is read for the schedule.
 #[derive(Default)]
@@ -30,6 +30,8 @@ enum Next {
     /// The thread that goes on, and when.
     Switch(u32, u64),
     Preempt(Position),
+    /// A signal from outside comes to the running thread.
+    Signal(Position),
 }
 
 /// A thread that goes on so many ticks past what comes next is not in step any more. After an alteration it may be late.
@@ -71,6 +73,10 @@ impl Schedule {
                 Kind::Call => CallRecord::decode(raw.payload).map(Next::Call),
                 Kind::Switch => switch(raw.payload),
                 Kind::Preempt => Position::decode(raw.payload).map(Next::Preempt),
+                Kind::Signal => match SignalRecord::decode(raw.payload) {
+                    Some(s) if !s.synchronous => Some(Next::Signal(s.at)),
+                    _ => continue,
+                },
                 _ => continue,
             };
             return next.map(|n| (n, self.log.len() - rest.len()));
@@ -99,6 +105,11 @@ pub fn at_call(e: &mut Engine, t: &mut Thread, g: &mut Gate, pc: u64, number: u6
                 threads::wait_for_turn(e, t, g, thread);
                 return false;
             }
+            // It is found late, among what the thread has passed.
+            Some((Next::Signal(p), end)) if p.tick <= e.clock.now() => {
+                trial(e).schedule.at = end;
+                set_site(e, None);
+            }
             Some((Next::Preempt(p), end)) if p.tick <= e.clock.now() => {
                 trial(e).schedule.at = end;
                 e.clock.step();
@@ -126,7 +137,7 @@ pub fn at_turn_over(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> bool {
     }
     let now = e.clock.now();
     match trial(e).schedule.peek() {
-        Some((Next::Preempt(p), _)) if p.tick <= now => stop_at(e, t, g, &p),
+        Some((Next::Preempt(p) | Next::Signal(p), _)) if p.tick <= now => stop_at(e, t, g, &p),
         Some((Next::Call(CallRecord { tick, .. }) | Next::Switch(_, tick), _)) if now > tick + LATE => {
             end(e, g);
             return false;
@@ -140,7 +151,16 @@ pub fn at_turn_over(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> bool {
     true
 }
 
-/// The tick has come at which the running thread is to be stopped, perhaps in the middle of a string instruction.
+/// Has the running thread come to where a signal was delivered to it? Then it has it now.
+pub fn at_signal(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
+    if let Some((Next::Signal(p), _)) = trial(e).schedule.peek()
+        && p.tick <= e.clock.now()
+    {
+        stop_at(e, t, g, &p);
+    }
+}
+
+/// The tick has come at which something is to happen to the running thread, perhaps in the middle of a string instruction.
 fn stop_at(e: &mut Engine, t: &mut Thread, g: &mut Gate, p: &Position) {
     // Whoever has not come by within the tick never will.
     if p.tick < e.clock.now() || goal::arrived(e, t, g, p) {
@@ -153,10 +173,10 @@ fn stop_at(e: &mut Engine, t: &mut Thread, g: &mut Gate, p: &Position) {
 /// The running thread is where it was stopped for others.
 pub fn at_site(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
     if trial(e).schedule.site == Some(g.pc)
-        && let Some((Next::Preempt(p), _)) = trial(e).schedule.peek()
+        && let Some((Next::Preempt(p) | Next::Signal(p), _)) = trial(e).schedule.peek()
     {
         stop_at(e, t, g, &p);
-        super::next_turn(e, t);
+        super::next_turn(e, t, g);
     }
 }
 
@@ -164,12 +184,21 @@ pub fn at_site(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
 fn stop(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
     set_site(e, None);
     goal::undo_part(e, g);
-    if let Some((Next::Preempt(_), end)) = trial(e).schedule.peek() {
-        trial(e).schedule.at = end;
-        e.clock.step();
-        if let Some(thread) = next_switch(e, t) {
-            threads::stop_for(e, t, g, thread);
+    match trial(e).schedule.peek() {
+        Some((Next::Preempt(_), end)) => {
+            trial(e).schedule.at = end;
+            e.clock.step();
+            if let Some(thread) = next_switch(e, t) {
+                threads::stop_for(e, t, g, thread);
+            }
         }
+        Some((Next::Signal(_), end)) => {
+            trial(e).schedule.at = end;
+            if let Some(s) = follow::take_signal(e, t.serial) {
+                super::raise(t, &s);
+            }
+        }
+        _ => {}
     }
 }
 
@@ -194,7 +223,7 @@ pub fn next_switch(e: &mut Engine, t: &Thread) -> Option<u32> {
 /// The tick at which the running thread is to be stopped, if that comes next.
 pub fn next_stop(e: &mut Engine) -> Option<u64> {
     match trial(e).schedule.peek() {
-        Some((Next::Preempt(p), _)) => Some(p.tick),
+        Some((Next::Preempt(p) | Next::Signal(p), _)) => Some(p.tick),
         _ => None,
     }
 }

@@ -29,7 +29,7 @@ pub enum Backing {
     Out(u8),
     /// Bytes that were recorded, gathered when they are first asked for.
     Stream {
-        bytes: Option<Vec<u8>>,
+        bytes: Option<follow::Input>,
         at: usize,
     },
     /// A descriptor of this process.
@@ -229,10 +229,17 @@ pub fn take(e: &mut Engine, fd: u64, len: usize) -> Option<Vec<u8>> {
         }
     }
     match trial(e).world.backing_mut(fd)? {
-        Backing::Stream { bytes: Some(bytes), at } => {
-            let n = len.min(bytes.len() - *at);
+        Backing::Stream { bytes: Some(input), at } => {
+            let n = len.min(input.bytes.len() - *at);
+            if n == 0 && len > 0 && !input.ends {
+                let all = input.bytes.len();
+                let what = alloc::format!(
+                    "it reads on from descriptor {fd} behind the {all} bytes that are known, and more might have come"
+                );
+                super::lost(e, what);
+            }
             *at += n;
-            Some(bytes[*at - n..*at].to_vec())
+            Some(input.bytes[*at - n..*at].to_vec())
         }
         _ => None,
     }
@@ -241,7 +248,7 @@ pub fn take(e: &mut Engine, fd: u64, len: usize) -> Option<Vec<u8>> {
 /// A recorded read took so many bytes of the stream: they do not come again.
 pub fn taken(e: &mut Engine, fd: u64, n: u64) {
     match trial(e).world.backing_mut(fd) {
-        Some(Backing::Stream { bytes: Some(bytes), at }) => *at = (*at + n as usize).min(bytes.len()),
+        Some(Backing::Stream { bytes: Some(input), at }) => *at = (*at + n as usize).min(input.bytes.len()),
         Some(Backing::Kept { position, .. }) => *position += n,
         Some(Backing::Real(real)) => {
             let real = *real;
