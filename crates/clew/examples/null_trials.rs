@@ -12,7 +12,8 @@
 //! `alone` is a recording of one process. Apart, a unit of a family may ask for what only another process could answer.
 //! The status is 0 unless a recording cannot be read.
 //!
-//! May miss: units of recordings with very many (at least 7 of them are tried); in which order the two streams were written relative to each other.
+//! May miss: some units of a recording with very many, for which a minute is not enough; in which order the two streams
+//! were written relative to each other.
 
 use model::log::{CallRecord, Ending, Kind, Origin};
 use model::serve::{Alteration, Place, TrialEnd, TrialLimits};
@@ -23,12 +24,13 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Moments per unit.
 const MOMENTS: u64 = 3;
-/// Units per recording: of more than that, every second, third and so on is tried.
-const MOST_UNITS: usize = 12;
+/// Units of a recording that are tried in any case, and the time after which no further one is.
+const LEAST_UNITS: usize = 4;
+const TIME: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     let engine = match EngineProgram::in_memory(clew::ENGINE) {
@@ -48,8 +50,11 @@ fn main() -> ExitCode {
         };
         let replayer = Replayer { engine: &engine, recording: &recording };
         let kin = if recording.units().len() == 1 { "alone" } else { "family" };
-        let every = recording.units().len().div_ceil(MOST_UNITS);
-        for unit in recording.units().iter().step_by(every) {
+        let begun = Instant::now();
+        for (n, unit) in spread(recording.units()).into_iter().enumerate() {
+            if n >= LEAST_UNITS && begun.elapsed() > TIME {
+                break;
+            }
             let skipped = |text| {
                 let word = if is_inexact(&replayer, unit) { "inexact" } else { "skipped" };
                 vec![("null", "-".to_owned(), Verdict { word, text })]
@@ -61,6 +66,13 @@ fn main() -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+/// All units, so that the first few are spread over the recording: every 16th, then those between, and so on.
+fn spread(units: &[Unit]) -> Vec<&Unit> {
+    let mut order: Vec<usize> = (0..units.len()).collect();
+    order.sort_by_key(|n| (n % 16).reverse_bits());
+    order.into_iter().map(|n| &units[n]).collect()
 }
 
 /// What is said about one trial.

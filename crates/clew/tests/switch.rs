@@ -4,7 +4,7 @@ mod common;
 
 use common::place::{Place, finish};
 use common::{stderr, stdout};
-use model::serve::{Alteration, TrialEnd};
+use model::serve::{Alteration, Moment, TrialEnd, TrialLimits};
 use recording::Recording;
 use serde_json::Value;
 use session::{Budget, Candidate, EngineProgram, Replayer, Session, TrialOutcome};
@@ -14,6 +14,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 fn guest_source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests").join(format!("{name}.c"))
@@ -217,8 +218,8 @@ fn a_child_of_a_trial_waits_for_the_reader_of_a_full_pipe() {
     check_world("child", Input::File, 20_000, "fixed");
 }
 
-/// Trials of the one branch of `harmful` that matters: 50 with it flipped, 50 controls.
-fn harmful_trials(engine: &EngineProgram, recording: &Recording, line: u64, belt: bool) -> Vec<TrialOutcome> {
+/// A session of a guest, and the moment of the branch of this line, which it executes once.
+fn session_and_branch(engine: &EngineProgram, recording: &Recording, guest: &str, line: u64) -> (Session, Moment) {
     let replayer = Replayer { engine, recording };
     let unit = replayer.images()[0];
     let mut session = Session::open(&replayer, &unit).expect("it opens");
@@ -227,12 +228,18 @@ fn harmful_trials(engine: &EngineProgram, recording: &Recording, line: u64, belt
     let maps = session.maps().expect("it answers");
     let map = maps.iter().find(|m| m.key == recording.units()[0].start.program).expect("it is mapped");
     let bias = image.bias(image::FileOffset(map.offset), model::GuestAddr(map.start)).expect("it has one");
-    let spans = image.find_line("harmful.c", line as u32);
+    let spans = image.find_line(&format!("{guest}.c"), line as u32);
     let ranges: Vec<_> = spans.iter().map(|s| (bias.to_guest(s.start).0, bias.to_guest(s.end).0)).collect();
     let (predicates, total) = session.predicates(&ranges, 10, &mut || false).expect("it answers");
     assert_eq!(total, 1, "one branch, executed once");
-    let both = [Alteration::Flip, Alteration::Null];
-    let both = both.map(|alteration| Candidate { moment: predicates[0].moment, alteration });
+    (session, predicates[0].moment)
+}
+
+/// Trials of the one branch of `harmful` that matters: 50 with it flipped, 50 controls.
+fn harmful_trials(engine: &EngineProgram, recording: &Recording, line: u64, belt: bool) -> Vec<TrialOutcome> {
+    let (mut session, moment) = session_and_branch(engine, recording, "harmful", line);
+    let both = [Alteration::Flip, Alteration::Apart];
+    let both = both.map(|alteration| Candidate { moment, alteration });
     let candidates: Vec<Candidate> = both.into_iter().cycle().take(100).collect();
     let mut outcomes = BTreeMap::new();
     let each = &mut |n, outcome: Result<TrialOutcome, _>| {
@@ -245,6 +252,33 @@ fn harmful_trials(engine: &EngineProgram, recording: &Recording, line: u64, belt
     session.trials(&candidates, &budget, each).expect("they are made");
     assert_eq!(outcomes.len(), 100);
     outcomes.into_values().collect()
+}
+
+#[test]
+fn a_batch_that_is_ended_early_does_not_wait_for_a_trial_that_hangs() {
+    let place = Place::new("early");
+    let program = compile("switch_hang", "-O0", &place.folder);
+    place.record(&[program.as_os_str(), OsStr::new("with"), OsStr::new("arguments")], 0);
+    let latest = recording::Home::at(&place.home).resolve("latest").expect("there is one");
+    let recording = Recording::open(&latest).expect("it opens");
+    let engine = EngineProgram::in_memory(clew::ENGINE).expect("the engine fits in memory");
+    let line = line_with("switch_hang", "/* critical */");
+    let (mut session, moment) = session_and_branch(&engine, &recording, "switch_hang", line);
+    let wall = Duration::from_secs(300);
+    let base = Budget::default();
+    let budget = Budget { limits: TrialLimits { ticks: 1 << 50, ..base.limits }, wall, jobs: 2 };
+    let candidates = [Alteration::Flip, Alteration::Null].map(|alteration| Candidate { moment, alteration });
+    let begun = Instant::now();
+    let mut heard = Vec::new();
+    let made = session.trials(&candidates, &budget, &mut |n, outcome| {
+        let outcome = outcome.expect("the trial is made");
+        heard.push((n, outcome.end.clone(), outcome.stream(1)));
+        ControlFlow::Break(())
+    });
+    made.expect("they are made");
+    assert_eq!(heard, [(1, TrialEnd::Exited(0), b"9\n".to_vec())]);
+    assert!(begun.elapsed() < wall / 2, "it waited for the other one");
+    place.done();
 }
 
 /// Everything about the files of a folder that harm would change.

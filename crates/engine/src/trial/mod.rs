@@ -191,7 +191,7 @@ pub fn turn_over(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
 /// A call was made, perhaps another thread runs: what it is to meet is looked for.
 pub fn next_turn(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
     if !look_for_signal(e, t) {
-        schedule::at_signal(e, t, g);
+        schedule::at_once(e, t, g);
         let ticks = turn(e, t);
         if ticks < TURN {
             e.clock.allow(ticks);

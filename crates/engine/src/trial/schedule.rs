@@ -11,7 +11,7 @@ use crate::replay::{goal, replay};
 use crate::state::Engine;
 use crate::sys;
 use crate::syscalls::table::Args;
-use crate::threads::Thread;
+use crate::threads::{Thread, pending};
 use model::log::{self, Bytes, CallRecord, Kind, Position, SignalRecord};
 
 /// Where the log is read for the schedule.
@@ -137,7 +137,7 @@ pub fn at_turn_over(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> bool {
     }
     let now = e.clock.now();
     match trial(e).schedule.peek() {
-        Some((Next::Preempt(p) | Next::Signal(p), _)) if p.tick <= now => stop_at(e, t, g, &p),
+        Some((Next::Preempt(_) | Next::Signal(_), _)) => at_once(e, t, g),
         Some((Next::Call(CallRecord { tick, .. }) | Next::Switch(_, tick), _)) if now > tick + LATE => {
             end(e, g);
             return false;
@@ -151,31 +151,26 @@ pub fn at_turn_over(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> bool {
     true
 }
 
-/// Has the running thread come to where a signal was delivered to it? Then it has it now.
-pub fn at_signal(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
-    if let Some((Next::Signal(p), _)) = trial(e).schedule.peek()
+/// Whatever is to happen to the running thread where it stands happens, also to the one that runs then: a thread may have
+/// been stopped, and the next one got a signal before it did anything.
+pub fn at_once(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
+    while !t.has(pending::SIGNAL)
+        && let Some((Next::Preempt(p) | Next::Signal(p), _)) = trial(e).schedule.peek()
         && p.tick <= e.clock.now()
     {
-        stop_at(e, t, g, &p);
+        // Whoever has not come by within the tick never will.
+        if p.tick == e.clock.now() && !goal::arrived(e, t, g, &p) {
+            // Perhaps it is to be stopped in the middle of a string instruction.
+            let site = goal::end_of_part(e).unwrap_or(p.pc);
+            return set_site(e, Some(site));
+        }
+        stop(e, t, g);
     }
-}
-
-/// The tick has come at which something is to happen to the running thread, perhaps in the middle of a string instruction.
-fn stop_at(e: &mut Engine, t: &mut Thread, g: &mut Gate, p: &Position) {
-    // Whoever has not come by within the tick never will.
-    if p.tick < e.clock.now() || goal::arrived(e, t, g, p) {
-        return stop(e, t, g);
-    }
-    let site = goal::end_of_part(e).unwrap_or(p.pc);
-    set_site(e, Some(site));
 }
 
 /// The running thread is where it was stopped for others.
 pub fn at_site(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
-    if trial(e).schedule.site == Some(g.pc)
-        && let Some((Next::Preempt(p) | Next::Signal(p), _)) = trial(e).schedule.peek()
-    {
-        stop_at(e, t, g, &p);
+    if trial(e).schedule.site == Some(g.pc) {
         super::next_turn(e, t, g);
     }
 }

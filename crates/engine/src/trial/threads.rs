@@ -11,6 +11,7 @@ use crate::sys::{self, err};
 use crate::syscalls::process::{CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_PARENT_SETTID, CLONE_SETTLS};
 use crate::syscalls::table::Args;
 use crate::threads::Thread;
+use crate::threads::record::{AltStack, SS_DISABLE};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use model::serve::TrialEnd;
@@ -232,7 +233,9 @@ pub fn create(e: &mut Engine, t: &mut Thread, g: &mut Gate, args: &Args) -> i64 
     child.serial = e.stats.threads as u32;
     e.stats.threads += 1;
     child.clear_tid = if flags & CLONE_CHILD_CLEARTID != 0 { ctid } else { 0 };
-    (child.robust_list, child.restore_mask, child.held, child.probed) = (0, None, None, None);
+    (child.robust_list, child.robust_len) = (0, 0);
+    child.alt_stack = AltStack { flags: SS_DISABLE, ..AltStack::default() };
+    (child.restore_mask, child.held, child.probed) = (None, None, None);
     if flags & CLONE_SETTLS != 0 {
         context.fs = tls;
     }
