@@ -3,7 +3,7 @@
 //! Signals, thread switches and answers come exactly as recorded, so a trial that alters nothing, or nothing that shows,
 //! goes on as the recording did to its end. With the first thing that does not fit (a call, a fault, a question to the
 //! machine, or going on past the tick of the next event) the world takes over from the state of that moment
-//! ([`super::take_over`]). Nothing is applied of a call that does not fit.
+//! ([`super`]). Nothing is applied of a call that does not fit.
 //!
 //! May miss: a call that fits in number, place, tick and arguments counts as the recorded one, whatever the memory holds
 //! that it reads; its recorded answer is right for the recorded bytes.
