@@ -228,7 +228,7 @@ fn session_and_branch(engine: &EngineProgram, recording: &Recording, guest: &str
     let maps = session.maps().expect("it answers");
     let map = maps.iter().find(|m| m.key == recording.units()[0].start.program).expect("it is mapped");
     let bias = image.bias(image::FileOffset(map.offset), model::GuestAddr(map.start)).expect("it has one");
-    let spans = image.find_line(&format!("{guest}.c"), line as u32);
+    let spans = image.find_line(format!("{guest}.c"), line as u32);
     let ranges: Vec<_> = spans.iter().map(|s| (bias.to_guest(s.start).0, bias.to_guest(s.end).0)).collect();
     let (predicates, total) = session.predicates(&ranges, 10, &mut || false).expect("it answers");
     assert_eq!(total, 1, "one branch, executed once");
