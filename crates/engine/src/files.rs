@@ -1,4 +1,4 @@
-//! The engine's own descriptors: high numbers, invisible to the guest.
+//! The engine's own descriptors: high numbers, invisible to the guest; and what is known of the guest's.
 
 use crate::sys::{self, nr};
 use model::wire::Config;
@@ -52,6 +52,43 @@ impl HiddenFds {
     }
 }
 
+/// Which descriptors were found to lead elsewhere than into `/proc`: names below them need not be looked at. Asking where a
+/// descriptor leads costs as much as the call that uses it. In the shared page, so that calls do not open the vault.
+///
+/// A number is forgotten when it is closed or made anew. May miss: a number that another process with the same table of
+/// descriptors (`CLONE_FILES`) gives another meaning.
+#[derive(Default)]
+pub struct Elsewhere {
+    numbers: [u64; 8],
+}
+
+impl Elsewhere {
+    fn word(&mut self, fd: u64) -> Option<(&mut u64, u64)> {
+        let fd = fd as u32 as usize;
+        self.numbers.get_mut(fd / 64).map(|word| (word, 1 << (fd % 64)))
+    }
+
+    pub fn contains(&mut self, fd: u64) -> bool {
+        self.word(fd).is_some_and(|(word, bit)| *word & bit != 0)
+    }
+
+    pub fn insert(&mut self, fd: u64) {
+        if let Some((word, bit)) = self.word(fd) {
+            *word |= bit;
+        }
+    }
+
+    pub fn forget(&mut self, fd: u64) {
+        if let Some((word, bit)) = self.word(fd) {
+            *word &= !bit;
+        }
+    }
+
+    pub fn forget_all(&mut self) {
+        self.numbers = [0; 8];
+    }
+}
+
 /// Moves a descriptor to the first free high number; keeps it where it is if there is none.
 fn move_up(fd: i32) -> i32 {
     if fd < 0 {
@@ -72,4 +109,29 @@ fn move_up(fd: i32) -> i32 {
         }
     }
     fd
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Elsewhere;
+
+    #[test]
+    fn a_number_is_known_until_it_is_forgotten() {
+        let mut e = Elsewhere::default();
+        for fd in [0, 63, 64, 511] {
+            assert!(!e.contains(fd), "{fd}");
+            e.insert(fd);
+            assert!(e.contains(fd) && !e.contains(fd + 1), "{fd}");
+        }
+        e.forget(64);
+        assert!(!e.contains(64) && e.contains(63));
+        // Numbers without a place, and those that are none, are never known.
+        for fd in [512, u32::MAX as u64, -100i64 as u64] {
+            e.insert(fd);
+            assert!(!e.contains(fd), "{fd}");
+            e.forget(fd);
+        }
+        e.forget_all();
+        assert!(!e.contains(0));
+    }
 }

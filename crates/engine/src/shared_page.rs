@@ -30,6 +30,7 @@ pub struct Words {
     pub missed_at: Option<(BlockIndex, u64)>,
     pub trace: Position,
     pub log: LogState,
+    pub elsewhere: crate::files::Elsewhere,
 }
 
 pub fn sched() -> &'static Sched {
@@ -42,6 +43,13 @@ pub fn log_state() -> &'static mut LogState {
     let at = SHARED + (offset_of!(SharedPage, words) + offset_of!(Words, log)) as u64;
     // SAFETY: put there at start; only the holder of the baton uses it.
     unsafe { &mut *(at as *mut LogState) }
+}
+
+/// Descriptors that are known to lead elsewhere than into `/proc`.
+pub fn elsewhere() -> &'static mut crate::files::Elsewhere {
+    let at = SHARED + (offset_of!(SharedPage, words) + offset_of!(Words, elsewhere)) as u64;
+    // SAFETY: as above.
+    unsafe { &mut *(at as *mut crate::files::Elsewhere) }
 }
 
 pub fn vault() -> &'static Vault {

@@ -221,6 +221,7 @@ fn make_engine(
             missed_at: None,
             trace: Position::default(),
             log: Default::default(),
+            elsewhere: Default::default(),
         })
     };
     let dies_quietly = config.mode != Mode::Trace && !config.stats && !config.coverage && config.record.is_none();

@@ -3,6 +3,7 @@
 use super::process::read_string;
 use super::{Call, Outcome};
 use crate::procfs::paths::{Entry, Own, Who};
+use crate::shared_page::elsewhere;
 use crate::sys::{self, err, nr};
 use alloc::vec::Vec;
 
@@ -18,7 +19,37 @@ fn is_random_device(at: u64) -> bool {
     head[..n].starts_with(b"/dev/urandom\0") || head[..n].starts_with(b"/dev/random\0")
 }
 
+/// Where a descriptor leads, if that is below `/proc`.
+fn link_into_proc(fd: u64) -> Option<Vec<u8>> {
+    if elsewhere().contains(fd) {
+        return None;
+    }
+    let link = crate::procfs::link_of(fd)?;
+    let inside = link == b"/proc" || link.starts_with(b"/proc/");
+    if !inside {
+        elsewhere().insert(fd);
+    }
+    inside.then_some(link)
+}
+
 impl Call<'_> {
+    /// A call that may give a descriptor another meaning: what is known of it is forgotten.
+    pub(super) fn forget_descriptors(&self) {
+        match self.nr {
+            nr::CLOSE => elsewhere().forget(self.args[0]),
+            nr::DUP2 | nr::DUP3 => elsewhere().forget(self.args[1]),
+            nr::CLOSE_RANGE => elsewhere().forget_all(),
+            _ => {}
+        }
+    }
+
+    /// A call has made this descriptor: others may have closed it meanwhile.
+    pub(super) fn learn_descriptor(&self, fd: i64) {
+        if matches!(self.nr, nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CREAT | nr::DUP | nr::FCNTL) {
+            elsewhere().forget(fd as u64);
+        }
+    }
+
     pub(super) fn file_call(&mut self) -> Option<Outcome> {
         Some(match self.nr {
             nr::DUP2 | nr::DUP3 => {
@@ -83,16 +114,14 @@ impl Call<'_> {
         {
             return None;
         }
+        // Descriptors are half a register wide.
+        let from_here = dir as i32 == AT_FDCWD as i32 || n > 0 && head[0] == 0;
+        if !absolute && (from_here || elsewhere().contains(dir)) {
+            return None;
+        }
         let mut path = read_string(at)?;
         if !absolute {
-            // Descriptors are half a register wide.
-            if dir as i32 == AT_FDCWD as i32 || path.is_empty() {
-                return None;
-            }
-            let mut whole = crate::procfs::link_of(dir)?;
-            if !whole.starts_with(b"/proc") {
-                return None;
-            }
+            let mut whole = link_into_proc(dir)?;
             whole.push(b'/');
             whole.extend_from_slice(&path);
             path = whole;
@@ -192,8 +221,8 @@ impl Call<'_> {
     fn getdents(&mut self) -> Outcome {
         let o = self.pass();
         let Outcome::Value(n @ 1..) = o else { return o };
-        let Some(link) = crate::procfs::link_of(self.args[0]) else { return o };
-        if !link.starts_with(b"/proc/") || !(link.ends_with(b"/fd") || link.ends_with(b"/fdinfo")) {
+        let Some(link) = link_into_proc(self.args[0]) else { return o };
+        if !(link.ends_with(b"/fd") || link.ends_with(b"/fdinfo")) {
             return o;
         }
         let mut bytes = alloc::vec![0u8; n as usize];

@@ -116,10 +116,15 @@ impl Call<'_> {
                 return Outcome::Value(-err::EFAULT);
             }
         }
-        match row.policy {
+        self.forget_descriptors();
+        let outcome = match row.policy {
             Policy::Engine => self.own(),
             _ => self.pass(),
+        };
+        if let Outcome::Value(fd @ 0..) = outcome {
+            self.learn_descriptor(fd);
         }
+        outcome
     }
 
     /// Calls that the engine implements or wraps.
