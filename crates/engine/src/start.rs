@@ -259,7 +259,7 @@ fn make_engine(
         auxv: 0..0,
         kept: Vec::new(),
         copies: 0,
-        opened: Vec::new(),
+        opened: Default::default(),
         chaos: Default::default(),
         region: Default::default(),
         features: [0; 4],

@@ -10,6 +10,7 @@ use crate::report::Control;
 use crate::signals::Actions;
 use crate::tracer::Tracer;
 use crate::translate::{Decoded, Emitter, Translation};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering::*};
@@ -65,7 +66,7 @@ pub struct Engine {
     pub kept: Vec<(crate::record::files::Stamp, u32)>,
     pub copies: u32,
     /// Files that were opened, by device and inode, with the numbers of their records.
-    pub opened: Vec<((u64, u64), u32)>,
+    pub opened: BTreeMap<(u64, u64), u32>,
     pub chaos: crate::record::chaos::Chaos,
     pub region: crate::record::region::Region,
     /// Instruction set extensions met so far, one bit each.

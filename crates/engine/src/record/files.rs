@@ -30,6 +30,8 @@ const FICLONE: u64 = 0x4004_9409;
 const TRUNCATE: u64 = 76;
 const AT_FDCWD: u64 = -100i64 as u64;
 const O_ACCMODE: u64 = 3;
+const O_WRONLY: u64 = 1;
+const O_PATH: u64 = 0o10_000_000;
 const O_TRUNC: u64 = 0o1000;
 /// O_CREAT and O_EXCL.
 const O_NEW: u64 = 0o300;
@@ -102,7 +104,7 @@ impl Engine {
     /// A file that was opened counts as it was at its first open. An empty one needs no keeping.
     fn keep_opened(&mut self, fd: u64, stamp: Stamp) -> u32 {
         let identity = (stamp.dev, stamp.ino);
-        if let Some((_, id)) = self.opened.iter().find(|(known, _)| *known == identity) {
+        if let Some(id) = self.opened.get(&identity) {
             return *id;
         }
         if stamp.size == 0 {
@@ -117,7 +119,7 @@ impl Engine {
             let key = self.copy_of(fd, &stamp, settled, false);
             self.log_file(fd, stamp, settled, key)
         };
-        self.opened.push((identity, id));
+        self.opened.insert(identity, id);
         id
     }
 
@@ -154,15 +156,10 @@ impl Engine {
 
     /// A call is about to be made that may change a file before anybody can look at it.
     pub fn keep_before(&mut self, number: u64, args: &Args) -> u32 {
-        let (dir, path, flags) = match number {
-            nr::OPEN => (AT_FDCWD, args[0], args[1]),
-            nr::CREAT | TRUNCATE => (AT_FDCWD, args[0], 1),
-            nr::OPENAT => (args[0], args[1], args[2]),
-            nr::OPENAT2 => (args[0], args[1], sys::read_u64(args[2]).unwrap_or(0)),
-            _ => return 0,
-        };
-        // What is made anew was not there.
-        if flags & (O_ACCMODE | O_TRUNC) == 0 || flags & O_NEW == O_NEW {
+        let Some((dir, path, flags)) = opens(number, args) else { return 0 };
+        // What is made anew was not there, and what can be read when it is open can be kept then.
+        let changes = flags & O_TRUNC != 0 || flags & O_ACCMODE == O_WRONLY;
+        if !changes || flags & O_NEW == O_NEW {
             return 0;
         }
         // SAFETY: opens what the guest names, to read it; the name is read by the kernel, which survives any address.
@@ -181,8 +178,9 @@ impl Engine {
             nr::OPEN | nr::CREAT | nr::OPENAT | nr::OPENAT2 => {
                 let Some(stamp) = Stamp::of(result as u64) else { return (before, 0) };
                 let kind = stamp.kind();
-                let id = if before == 0 && kind == DescriptorKind::File && stamp.size != 0 && is_readable(result as u64)
-                {
+                let readable = opens(number, args)
+                    .is_some_and(|(_, _, flags)| flags & O_ACCMODE != O_WRONLY && flags & O_PATH == 0);
+                let id = if before == 0 && kind == DescriptorKind::File && stamp.size != 0 && readable {
                     self.keep_opened(result as u64, stamp)
                 } else {
                     before
@@ -265,11 +263,15 @@ pub(super) fn close(fd: u64) {
     unsafe { sys::raw3(nr::CLOSE, fd, 0, 0) };
 }
 
-fn is_readable(fd: u64) -> bool {
-    const O_PATH: i64 = 0o10_000_000;
-    // SAFETY: asks for flags (F_GETFL, 3).
-    let flags = unsafe { sys::raw3(nr::FCNTL, fd, 3, 0) };
-    flags >= 0 && flags as u64 & O_ACCMODE != 1 && flags & O_PATH == 0
+/// Folder, name and flags of a call that opens or changes a file by name.
+fn opens(number: u64, args: &Args) -> Option<(u64, u64, u64)> {
+    match number {
+        nr::OPEN => Some((AT_FDCWD, args[0], args[1])),
+        nr::CREAT | TRUNCATE => Some((AT_FDCWD, args[0], O_WRONLY | O_TRUNC)),
+        nr::OPENAT => Some((args[0], args[1], args[2])),
+        nr::OPENAT2 => Some((args[0], args[1], sys::read_u64(args[2]).unwrap_or(0))),
+        _ => None,
+    }
 }
 
 /// Puts a copy of the file into the recording; answers its name there.
