@@ -26,8 +26,6 @@ use model::layout::{DETOUR_PAGES, GATE, LOW, LOW_TARGETS, NEAR_CODE, TARGETS_BEL
 
 /// The table is mapped and protected in pieces of this size.
 const PIECE: u64 = 64 << 10;
-/// Pieces that stay writable until the vault is closed.
-const MAX_WRITABLE: usize = 32;
 /// Entries are addresses.
 const ENTRY: u64 = 8;
 /// Failed lookups of one process that the table cannot help, until it is given up.
@@ -95,8 +93,9 @@ fn detour(low: u64, n: u64) -> Option<u64> {
 pub struct Direct {
     /// Which targets have entries: one bit for each, by the address of eight.
     entered: AddressMap<u8>,
-    /// Pieces that are mapped.
-    pieces: AddressMap<()>,
+    /// Pieces that are mapped; is one writable?
+    pieces: AddressMap<bool>,
+    /// Those that stay writable until the vault is closed.
     writable: Vec<u64>,
     useless: u32,
 }
@@ -140,7 +139,7 @@ impl Direct {
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        for (piece, ()) in self.pieces.drain() {
+        for (piece, _) in self.pieces.drain() {
             // SAFETY: the table's own memory.
             unsafe { sys::raw3(nr::MUNMAP, piece, PIECE, 0) };
         }
@@ -150,8 +149,13 @@ impl Direct {
 
     /// Takes the right to write from all of the table.
     pub fn close(&mut self) {
-        while let Some(piece) = self.writable.pop() {
-            protect(piece, PROT_READ);
+        self.writable.sort_unstable();
+        // Neighbours in one call.
+        for run in self.writable.chunk_by(|a, b| *b == a + PIECE) {
+            protect(run[0], run.len() as u64 * PIECE, PROT_READ);
+        }
+        for piece in self.writable.drain(..) {
+            self.pieces.insert(piece, false);
         }
     }
 
@@ -175,22 +179,16 @@ impl Direct {
     /// Makes the piece with `at` writable.
     fn open(&mut self, at: u64) -> bool {
         let piece = at & !(PIECE - 1);
-        if let Some(n) = self.writable.iter().position(|p| *p == piece) {
-            // The last one used is the last one to go: an entry may lie in two pieces.
-            self.writable[n..].rotate_left(1);
-            return true;
-        }
-        if self.pieces.contains_key(&piece) {
-            protect(piece, PROT_READ | PROT_WRITE);
-        } else {
-            if sys::map_engine(piece, PIECE, PROT_READ | PROT_WRITE).is_err() {
-                return false;
+        match self.pieces.get(&piece) {
+            Some(true) => return true,
+            Some(false) => protect(piece, PIECE, PROT_READ | PROT_WRITE),
+            None => {
+                if sys::map_engine(piece, PIECE, PROT_READ | PROT_WRITE).is_err() {
+                    return false;
+                }
             }
-            self.pieces.insert(piece, ());
         }
-        if self.writable.len() == MAX_WRITABLE {
-            protect(self.writable.remove(0), PROT_READ);
-        }
+        self.pieces.insert(piece, true);
         self.writable.push(piece);
         true
     }
@@ -222,9 +220,9 @@ impl Direct {
     }
 }
 
-fn protect(piece: u64, prot: u64) {
+fn protect(piece: u64, len: u64, prot: u64) {
     // SAFETY: the table's own memory.
-    unsafe { sys::raw3(nr::MPROTECT, piece, PIECE, prot) };
+    unsafe { sys::raw3(nr::MPROTECT, piece, len, prot) };
 }
 
 fn write(at: u64, bytes: &[u8]) {
