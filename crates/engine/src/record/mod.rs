@@ -35,7 +35,7 @@ use model::log::{
 use model::wire::Report;
 
 /// Bytes of a unit's first segment and of the later ones.
-const FIRST_SEGMENT: u64 = 2 << 20;
+const FIRST_SEGMENT: u64 = 256 << 10;
 const LATER_SEGMENT: u64 = 8 << 20;
 /// Kept free at the end of each segment, so that a last word always fits.
 const RESERVE: u64 = 128;
@@ -183,6 +183,10 @@ fn map_segment(folder: i32, unit: (u32, u32), sequence: u32, size: u64, first: u
             0 => sys::raw(nr::MMAP, [at, size, sys::PROT_READ | sys::PROT_WRITE, flags, fd as u64, 0]),
             e => e,
         };
+        if size == LATER_SEGMENT && !sys::is_err(mapped) {
+            fill(fd as u64, size);
+            sys::populate(at, size);
+        }
         sys::raw3(nr::CLOSE, fd as u64, 0, 0);
         if sys::is_err(mapped) {
             sys::raw3(UNLINKAT, folder as u64, name.as_ptr() as u64, 0);
@@ -222,6 +226,16 @@ fn allocate(fd: u64, size: u64) -> i64 {
 }
 
 const PWRITE: u64 = 18;
+
+/// Writes a file of our own full of zeros. Pages that are there cost half of what those cost that the file system makes
+/// at the first store through a mapping: 0.75 µs instead of 1.5 (ext4, Linux 6.18).
+fn fill(fd: u64, size: u64) {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    for at in (0..size).step_by(ZEROS.len()) {
+        // SAFETY: the kernel reads our zeros. The file has its blocks; should a write fail, stores make the pages.
+        unsafe { sys::raw(PWRITE, [fd, ZEROS.as_ptr() as u64, ZEROS.len() as u64, at, 0, 0]) };
+    }
+}
 
 /// The current segment is full: the next one. `false` when there can be none; then recording has ended.
 fn next_segment() -> bool {
