@@ -7,6 +7,7 @@
 //! recording needs once for all recordings; the first round of a row starts without any and counts apart too.
 
 mod peers;
+mod project;
 mod table;
 mod work;
 
@@ -71,6 +72,8 @@ pub enum Group {
     Start,
     Syscalls,
     Build,
+    /// Beside the mean of builds: a compiler that is started for a few lines each.
+    TinyBuild,
 }
 
 /// One measured row: the best time per column, or why there is none.

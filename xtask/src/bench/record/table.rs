@@ -106,7 +106,12 @@ pub fn markdown(measured: &Measured, machine: &str) -> String {
     columns.iter().for_each(|_| out.push_str("---|"));
     out.push('\n');
     for (group, name, goal) in GROUPS {
-        let belongs = |r: &&Row| r.group == *group || (*group == Group::Cpu && r.group == Group::Start);
+        let beside = match group {
+            Group::Cpu => Group::Start,
+            Group::Build => Group::TinyBuild,
+            group => *group,
+        };
+        let belongs = |r: &&Row| r.group == *group || r.group == beside;
         let rows: Vec<&Row> = measured.rows.iter().filter(belongs).collect();
         rows.iter().for_each(|row| out.push_str(&markdown_row(row, &columns)));
         if rows.is_empty() {
@@ -129,7 +134,7 @@ pub fn markdown(measured: &Measured, machine: &str) -> String {
     if !rr_runs {
         let _ = writeln!(out, "| *rr* | | {} | | | | | |", rr(measured));
     }
-    out.push_str("\ncc1 and hello stand beside the mean: they spend their time starting.\n");
+    out.push_str("\ncc1, hello and the build of tiny files stand beside the means: they spend their time starting.\n");
     if !measured.travel.is_empty() {
         let _ = write!(out, "\nGoing about in a recording (`guests/bench/travel.c`):\n\n{}", measured.travel);
     }

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::Group;
+use super::{Group, project};
 use crate::{
     agree::inputs,
     bench::{Workload, workloads},
@@ -118,9 +118,13 @@ pub fn all(stage: &Stage, shrink: u64) -> Result<Vec<Work>, String> {
         .map(|w| Work::new(if w.cpu_bound { Group::Cpu } else { Group::Start }, w))
         .collect();
     rows.extend(system_calls(stage, shrink).map_err(|e| format!("cannot make the inputs: {e}"))?);
+    let project = stage.scratch.path().join("workloads/project");
+    project::write(&project, shrink).map_err(|e| format!("cannot make the inputs: {e}"))?;
+    let make = ["/usr/bin/make", "-C", "project", "-j2", "-s"];
+    rows.push(Work { project: Some(project), ..Work::new(Group::Build, row("make -j2, 21 files", &make)) });
     rows.push(Work {
         project: Some(stage.inputs().join("program")),
-        ..Work::new(Group::Build, row("make -j2", &["/usr/bin/make", "-C", "project", "-j2", "-s"]))
+        ..Work::new(Group::TinyBuild, row("make -j2, ten files of ten lines", &make))
     });
     Ok(rows)
 }
