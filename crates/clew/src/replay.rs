@@ -9,7 +9,11 @@ use crate::status;
 use model::wire::{Packet, Replayed, Report};
 use recording::{Recording, UnitName};
 use session::{EngineProgram, Outputs, ReplayOptions, Replayer};
+use std::collections::HashMap;
 use std::io::Write;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
 
 /// Replays the recording of the command line; gives our exit status.
 pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
@@ -102,10 +106,10 @@ fn replay(
         ReplayOptions { verify: options.verify, emit: true, descendants: unit.is_none(), ..ReplayOptions::default() };
     // Output of one process is shown as it comes; that of several must first be put in order.
     let at_once = unit.is_some() || recording.units().len() == 1;
-    let mut later = Outputs::new();
-    let mut differences = Vec::new();
-    for unit in wanted {
-        let results = replayer.run(&unit, &how, |packet| hear(packet, at_once, &mut later))?;
+    let (mut later, mut differences) = (Outputs::new(), Vec::new());
+    for (unit, done) in wanted.iter().zip(replay_all(&replayer, &wanted, &how, at_once)) {
+        let (results, outputs) = done?;
+        later.extend(outputs);
         for (pid, r) in &results {
             differences.extend(r.difference.as_ref().map(|d| tell(*pid, r, d)));
         }
@@ -118,6 +122,40 @@ fn replay(
         put(stream, &bytes);
     }
     Ok(differences)
+}
+
+/// What came of the replay of one unit and its descendants: how far each process came, and what they wrote.
+type Done = Result<(HashMap<u32, Replayed>, Outputs), session::Error>;
+
+/// Replays units, which do not depend on each other, on all cores; answers in their order. Nothing more is begun once one
+/// could not be replayed.
+fn replay_all(replayer: &Replayer<'_>, units: &[UnitName], how: &ReplayOptions, at_once: bool) -> Vec<Done> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let n = next.fetch_add(1, Relaxed)
+            && let Some(unit) = units.get(n)
+        {
+            let mut outputs = Outputs::new();
+            let results = replayer.run(unit, how, |packet| hear(packet, at_once, &mut outputs));
+            if results.is_err() {
+                next.store(units.len(), Relaxed);
+            }
+            done.push((n, results.map(|results| (results, outputs))));
+        }
+        done
+    };
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let mut done: Vec<(usize, Done)> = thread::scope(|scope| {
+        let others: Vec<_> = (1..cores.min(units.len())).map(|_| scope.spawn(work)).collect();
+        let mut done = work();
+        for other in others {
+            done.extend(other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+        done
+    });
+    done.sort_by_key(|(n, _)| *n);
+    done.into_iter().map(|(_, done)| done).collect()
 }
 
 fn tell(pid: u32, r: &Replayed, difference: &str) -> String {
