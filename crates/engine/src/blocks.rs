@@ -19,6 +19,7 @@ const CHAIN: usize = 8;
 impl Engine {
     /// The block at `pc`, made if need be; `None` when nothing can be executed there.
     pub fn block_at(&mut self, pc: u64, indirect: bool) -> Option<BlockIndex> {
+        self.wake_image(pc);
         if let Some(b) = self.cache.find(pc) {
             let end = pc + self.cache.blocks[b as usize].guest_len as u64;
             if !self.pages.any_restless(pc, end) {
@@ -44,7 +45,10 @@ impl Engine {
         let mut next = self.translation.next;
         for _ in 1..CHAIN {
             let Some(to) = next else { return Some(first) };
-            let stop = self.cache.find(to).is_some() || self.probes.at(to) || self.pages.is_restless(to);
+            let stop = self.cache.find(to).is_some()
+                || self.probes.at(to)
+                || self.pages.is_restless(to)
+                || !self.cache.images.may_link(to);
             if stop || self.translate_block(to, false, MAX_INSTRUCTIONS, true).is_none() {
                 break;
             }
@@ -65,6 +69,7 @@ impl Engine {
     /// Translates and installs the one block at `pc`.
     fn translate_block(&mut self, pc: u64, indirect: bool, max: usize, protect: bool) -> Option<BlockIndex> {
         let code = self.readable_code(pc)?;
+        self.cache.images.enter(pc, &self.memory);
         let id = self.cache.next_id();
         let slot = self.cache.blocks.len() as u64 * 8;
         let counted = self.mode == Mode::Count && slot < TAKEN;
@@ -100,16 +105,22 @@ impl Engine {
         let probes = &self.probes;
         let memory = &self.memory;
         if crate::record::on() {
-            note_features(&mut self.features, &self.decoded, code);
+            note_features(&mut self.features, &mut self.feature_records, &self.decoded, code);
         }
         // A probe may send the guest elsewhere: what comes behind its site proves nothing about the flags before it.
         let readable = &mut self.readable;
+        let (images, pages) = (&self.cache.images, &mut self.pages);
         let mut code_at = |a: u64| {
+            if !images.may_link(a) {
+                return None;
+            }
+            pages.note_read(a, a + translate::LOOK_AHEAD_BYTES);
             let code = memory.code(a).map(|code| readable_part(readable, a, code))?;
             Some(&code[..probes.distance(a, code.len())])
         };
         translate::translate(&request, &self.decoded, code, &mut self.emitter, &mut code_at, &mut self.translation);
         let end = self.decoded.end.max(pc + 1);
+        self.cache.images.check_end(end);
         let linkable = !self.pages.any_restless(pc, end);
         let block = self.cache.install(pc, &mut self.translation, linkable);
         if let Some(last) = self.decoded.insns.last()
@@ -172,6 +183,7 @@ impl Engine {
     /// The guest changed what is mapped in `start..end`: nothing translated from there is valid.
     pub fn code_unmapped(&mut self, start: u64, end: u64) {
         self.readable = [0; 4];
+        self.leave_images(start, end);
         let (blocks, protected) = self.pages.take(page_down(start), end);
         // The kernel may move or keep what is there: with the guest's rights, not with ours.
         for page in protected {
@@ -192,6 +204,7 @@ impl Engine {
 
     /// Blocks that run over `at` are made anew.
     pub fn drop_blocks_over(&mut self, at: u64) {
+        self.leave_images(at, at + 1);
         for b in self.pages.blocks_on(at) {
             let block = &self.cache.blocks[b as usize];
             if block.valid && (block.pc..block.pc + block.guest_len as u64).contains(&at) {
@@ -280,7 +293,7 @@ impl Engine {
 }
 
 /// Logs instruction set extensions that are met for the first time.
-fn note_features(seen: &mut [u64; 4], decoded: &translate::Decoded, code: &[u8]) {
+fn note_features(seen: &mut [u64; 4], records: &mut Vec<Vec<u8>>, decoded: &translate::Decoded, code: &[u8]) {
     let start = decoded.insns.first().map_or(0, |i| i.ip());
     for i in &decoded.insns {
         for feature in i.cpuid_features() {
@@ -290,7 +303,9 @@ fn note_features(seen: &mut [u64; 4], decoded: &translate::Decoded, code: &[u8])
                 let at = (i.ip() - start) as usize;
                 let bytes = code.get(at..at + i.len()).unwrap_or_default().to_vec();
                 let record = model::log::FeatureRecord { feature: n as u32, pc: i.ip(), bytes };
-                crate::record::append(model::log::Kind::Feature, 0, &record.encode());
+                let record = record.encode();
+                crate::record::append(model::log::Kind::Feature, 0, &record);
+                records.push(record);
             }
         }
     }

@@ -11,6 +11,8 @@
 use crate::address_map::AddressMap;
 use crate::direct::{DETOUR_CODE, DETOUR_LEN, Direct};
 use crate::gate::{self, at, exit};
+use crate::images::{ImageIndex, Images};
+use crate::pc_table::PcTable;
 use crate::sys::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
 use crate::translate::asm::{Asm, R11, RCX};
 use crate::translate::terminator::{self, CHECK_NEXT, DIRECT_ENTRY};
@@ -22,7 +24,7 @@ use model::layout::{CACHE, DETOUR_PAGES};
 /// How far each part of the cache is mapped. Nothing is mapped ahead of need, so that a wild access of the guest to the
 /// rest faults as it does natively. Kept outside the cache's own record because the vault asks too.
 static MAPPED: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
-const PARTS: [u64; 4] = [CACHE.start, STUBS, ENTRIES, CONSTANTS];
+pub const PARTS: [u64; 4] = [CACHE.start, STUBS, ENTRIES, CONSTANTS];
 
 /// The mapped ranges of the cache.
 pub fn mapped() -> [(u64, u64); 4] {
@@ -60,18 +62,20 @@ pub struct Block {
     pub after_probe: u32,
     pub end: u32,
     /// Where indirect branches with direct lookup land; 0 = nowhere yet.
-    direct: u32,
+    pub direct: u32,
     events: u32,
     event_count: u16,
     pub guest_len: u16,
     pub instructions: u16,
     pub record: u16,
+    /// The image it was made from.
+    pub image: ImageIndex,
     pub conditional: bool,
     pub valid: bool,
     /// Other blocks may lead here without asking the engine. Not so for code that changes unnoticed.
     pub linkable: bool,
     /// Checked lookup finds it.
-    in_hash: bool,
+    pub in_hash: bool,
 }
 
 /// A way out of the cache.
@@ -105,11 +109,14 @@ pub struct Place {
 /// The cache of one process.
 pub struct Cache {
     pub blocks: Vec<Block>,
-    by_pc: AddressMap<BlockIndex>,
-    events: Vec<Event>,
-    exits: Vec<Exit>,
+    pub by_pc: PcTable,
+    pub events: Vec<Event>,
+    pub exits: Vec<Exit>,
     /// For each address with blocks out of use, where they lead and the stub behind that.
-    hubs: AddressMap<(u64, u64)>,
+    pub hubs: AddressMap<(u64, u64)>,
+    /// What blocks were made from, and how many of them came from an earlier process.
+    pub images: Images,
+    pub adopted: BlockIndex,
     hot: u64,
     stubs: u64,
     entries: u64,
@@ -132,10 +139,12 @@ impl Cache {
         }
         let mut c = Cache {
             blocks: Vec::new(),
-            by_pc: AddressMap::default(),
+            by_pc: PcTable::default(),
             events: Vec::new(),
             exits: Vec::new(),
             hubs: AddressMap::default(),
+            images: Images::default(),
+            adopted: 0,
             hot: BLOCKS,
             stubs: STUBS,
             entries: ENTRIES,
@@ -175,6 +184,7 @@ impl Cache {
     }
 
     fn reset_table(&self) {
+        sys::populate(model::layout::GATE + gate::TABLE_OFFSET, size_of::<[u64; gate::TABLE_ENTRIES]>() as u64);
         // SAFETY: the gate is mapped before the cache is made.
         unsafe { gate::table() }.fill(self.common.checked_miss);
     }
@@ -188,6 +198,8 @@ impl Cache {
         self.events.clear();
         self.exits.clear();
         self.hubs.clear();
+        self.images.clear();
+        self.adopted = 0;
         self.direct.clear();
         self.hot = BLOCKS;
         self.stubs = STUBS;
@@ -214,7 +226,8 @@ impl Cache {
     }
 
     pub fn find(&self, pc: u64) -> Option<BlockIndex> {
-        self.by_pc.get(&pc).copied()
+        let block = self.by_pc.get(pc)?;
+        (block >= self.adopted || self.images.is_awake(self.blocks[block as usize].image)).then_some(block)
     }
 
     pub fn next_id(&self) -> u32 {
@@ -223,6 +236,22 @@ impl Cache {
 
     pub fn exit(&self, n: u32) -> Exit {
         self.exits[n as usize]
+    }
+
+    /// Where the code of each part ends.
+    pub fn ends(&self) -> [u64; 4] {
+        [self.hot, self.stubs, self.entries, self.constants]
+    }
+
+    /// Goes on behind code that an earlier process left, which has been mapped up to here.
+    pub fn go_on_at(&mut self, ends: [u64; 4]) {
+        [self.hot, self.stubs, self.entries, self.constants] = ends;
+        for (part, end) in ends.into_iter().enumerate() {
+            let mapped = end.next_multiple_of(4096);
+            if mapped > MAPPED[part].load(Relaxed) {
+                MAPPED[part].store(mapped, Relaxed);
+            }
+        }
     }
 
     /// Puts a translation behind the last one.
@@ -266,6 +295,7 @@ impl Cache {
             guest_len: t.guest_len as u16,
             instructions: t.instructions as u16,
             record: t.record as u16,
+            image: self.images.current(),
             conditional: t.conditional,
             valid: true,
             linkable,
@@ -291,13 +321,14 @@ impl Cache {
 
     /// Address a rel32 at `site` must lead to: the block itself, or a stub that leaves the cache.
     fn exit_target(&mut self, kind: ExitKind, target: u64, site: u64) -> u64 {
-        if kind == ExitKind::Link
+        let may_link = kind == ExitKind::Link && self.images.may_link(target);
+        if may_link
             && let Some(b) = self.find(target)
             && self.blocks[b as usize].linkable
         {
             return CACHE.start + self.blocks[b as usize].body as u64;
         }
-        let site = if kind == ExitKind::Link { (site - CACHE.start) as u32 } else { 0 };
+        let site = if may_link { (site - CACHE.start) as u32 } else { 0 };
         self.stub(Exit { kind, target, site })
     }
 
@@ -400,7 +431,7 @@ impl Cache {
         self.invalidated += 1;
         self.blocks[block as usize].valid = false;
         if self.find(b.pc) == Some(block) {
-            self.by_pc.remove(&b.pc);
+            self.by_pc.remove(b.pc);
         }
         let hub = self.hub(b.pc);
         let body = CACHE.start + b.body as u64;
@@ -431,7 +462,7 @@ impl Cache {
     pub fn forget(&mut self, block: BlockIndex) {
         let pc = self.blocks[block as usize].pc;
         if self.find(pc) == Some(block) {
-            self.by_pc.remove(&pc);
+            self.by_pc.remove(pc);
         }
     }
 
@@ -490,6 +521,8 @@ fn make_room(part: usize, end: u64) {
     if end > now {
         // Small programs stay on small pages; large ones grow in large pieces.
         let piece = if now - PARTS[part] >= LARGE { LARGE } else { FIRST };
+        // What came from an earlier process may end anywhere.
+        let piece = (now + 1).next_multiple_of(piece) - now;
         if grow(part, now, piece).is_err() {
             crate::report::fatal("no memory for the code cache".into(), 0);
         }
@@ -499,7 +532,7 @@ fn make_room(part: usize, end: u64) {
 fn grow(part: usize, at: u64, piece: u64) -> Result<(), i64> {
     let exec = if PARTS[part] == CONSTANTS { 0 } else { PROT_EXEC };
     sys::map_engine(at, piece, PROT_READ | PROT_WRITE | exec)?;
-    if piece == LARGE {
+    if piece > FIRST {
         sys::prefer_large_pages(at, piece);
     }
     MAPPED[part].store(at + piece, Relaxed);

@@ -40,6 +40,18 @@ impl CodePages {
         }
     }
 
+    /// Notes that the bytes of `start..end` had a say in a translation.
+    pub fn note_read(&mut self, start: u64, end: u64) {
+        for page in (start >> 12)..=((end - 1) >> 12) {
+            self.pages.entry(page).or_default();
+        }
+    }
+
+    /// The pages that had a say in translations.
+    pub fn addresses(&self) -> impl Iterator<Item = u64> {
+        self.pages.keys().map(|page| page << 12)
+    }
+
     pub fn is_protected(&self, page: u64) -> bool {
         self.pages.get(&(page >> 12)).is_some_and(|p| p.protected)
     }

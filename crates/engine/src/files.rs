@@ -14,6 +14,8 @@ pub struct HiddenFds {
     /// The recording's folder, and that of the files kept before it; -1 where there is none.
     pub folder: i32,
     pub store: i32,
+    /// Translations that engines hand on; -1 if they do not.
+    pub translations: i32,
 }
 
 impl HiddenFds {
@@ -29,6 +31,7 @@ impl HiddenFds {
             engine: move_up(config.engine_fd),
             folder: move_up(folder),
             store: move_up(store),
+            translations: move_up(config.translations_fd.unwrap_or(-1)),
         }
     }
 
@@ -40,15 +43,15 @@ impl HiddenFds {
     /// The guest wants this very number: ours goes elsewhere.
     pub fn make_way(&mut self, fd: u64) {
         let fd = fd as u32 as i32;
-        for ours in [&mut self.control, &mut self.engine, &mut self.folder, &mut self.store] {
+        for ours in [&mut self.control, &mut self.engine, &mut self.folder, &mut self.store, &mut self.translations] {
             if *ours == fd {
                 *ours = move_up(fd);
             }
         }
     }
 
-    pub fn each(&self) -> [i32; 4] {
-        [self.control, self.engine, self.folder, self.store]
+    pub fn each(&self) -> [i32; 5] {
+        [self.control, self.engine, self.folder, self.store, self.translations]
     }
 }
 

@@ -8,7 +8,7 @@ use crate::sys;
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use model::layout::ENGINE_HEAP;
+use model::layout::{ADOPTED, ENGINE_HEAP};
 
 const CLASSES: usize = 160;
 /// Memory is taken from the kernel in pieces of this size.
@@ -49,6 +49,11 @@ impl Heap {
     }
 }
 
+/// The bytes that an allocation of `size` takes.
+pub fn room(size: usize) -> usize {
+    class(size).1
+}
+
 /// Class number and size of a request: 16, 20→32, … four classes to each doubling.
 fn class(size: usize) -> (usize, usize) {
     let size = size.max(16).next_multiple_of(16);
@@ -84,16 +89,11 @@ unsafe impl GlobalAlloc for Heap {
         if end > s.mapped {
             let piece = if s.mapped >= ENGINE_HEAP.start + LARGE { LARGE } else { GROW };
             let more = (end - s.mapped).next_multiple_of(piece);
-            if s.mapped + more > ENGINE_HEAP.end
-                || sys::map_engine(s.mapped, more, sys::PROT_READ | sys::PROT_WRITE).is_err()
-            {
+            if s.mapped + more > ADOPTED || sys::map_engine(s.mapped, more, sys::PROT_READ | sys::PROT_WRITE).is_err() {
                 return core::ptr::null_mut();
             }
-            if piece == LARGE {
-                sys::prefer_large_pages(s.mapped, more);
-            } else if s.mapped > ENGINE_HEAP.start {
-                sys::populate(s.mapped, more.min(GROW));
-            }
+            // Large pages would be cleared whole, though vectors that grow leave half of what they had behind.
+            sys::populate(s.mapped, more.min(GROW));
             s.mapped += more;
             MAPPED_END.store(s.mapped, Relaxed);
         }

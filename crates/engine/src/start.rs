@@ -99,6 +99,7 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
 
     let e = make_engine(config, memory, loaded, exe, hidden, pid);
     e.auxv = image.auxv.clone();
+    e.first = first;
     let probes = e.config.probes.clone();
     e.probes.arm(&probes, loaded.bias);
     state::install(e);
@@ -110,7 +111,9 @@ extern "C" fn on_own_stack(handed: *mut Handed) -> ! {
         let (interpreter, inherited) = (interpreter.as_ref(), &handed.inherited);
         e.begin_recording(t, &Sources { program, interpreter, inherited, execfn: &execfn, stack_limit });
     }
+    let identity = crate::pool::identity(program.as_ref(), interpreter.as_ref());
     drop((program, interpreter));
+    e.adopt_translations(identity);
     e.control.send(pid, Report::Started { exe: e.exe.clone(), bias: loaded.bias });
     if e.mode == Mode::Trace && e.open_trace().is_err() {
         give_up(NO_TRACE);
@@ -263,6 +266,9 @@ fn make_engine(
         chaos: Default::default(),
         region: Default::default(),
         features: [0; 4],
+        feature_records: Vec::new(),
+        first: false,
+        identity: None,
         inexact: Vec::new(),
         shares_memory: false,
         replay: None,

@@ -71,6 +71,12 @@ pub struct Engine {
     pub region: crate::record::region::Region,
     /// Instruction set extensions met so far, one bit each.
     pub features: [u64; 4],
+    /// Where each was met, as in the log; for those who take over the translations.
+    pub feature_records: Vec<Vec<u8>>,
+    /// Was this image started by the host?
+    pub first: bool,
+    /// What was loaded, if translations of it are handed on.
+    pub identity: Option<u64>,
     /// Reasons for which the recording is not exact.
     pub inexact: Vec<String>,
     /// The guest has mapped memory that it may share.

@@ -16,7 +16,7 @@ use crate::gate::{TABLE_ENTRIES, TABLE_OFFSET};
 use crate::shared_page::vault;
 use crate::sys::{self, PROT_EXEC, PROT_READ, PROT_WRITE, nr};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use model::layout::{ENGINE_HEAP, GATE};
+use model::layout::{ADOPTED, ENGINE_HEAP, GATE};
 
 /// Cycles that the vault stays open at least.
 const PATIENCE: u64 = 3_000_000;
@@ -44,7 +44,7 @@ fn cycles() -> u64 {
 }
 
 /// The ranges of the vault with the rights they have when open.
-fn ranges() -> [(u64, u64, u64); 7] {
+fn ranges() -> [(u64, u64, u64); 8] {
     let rw = PROT_READ | PROT_WRITE;
     // Only their addresses are used.
     let bss = (&raw const __bss_start as u64 & !4095, (&raw const _end as u64 + 4095) & !4095);
@@ -52,6 +52,7 @@ fn ranges() -> [(u64, u64, u64); 7] {
     [
         (bss.0, bss.1, rw),
         (ENGINE_HEAP.start, crate::heap::mapped_end(), rw),
+        (ADOPTED, crate::pool::adopted_end(), rw),
         (blocks.0, blocks.1, rw | PROT_EXEC),
         (stubs.0, stubs.1, rw | PROT_EXEC),
         (checks.0, checks.1, rw | PROT_EXEC),

@@ -9,7 +9,7 @@ use crate::{Cpu, GuestAddr, Mode};
 use alloc::{string::String, vec::Vec};
 
 /// First word of a configuration; changes whenever the encoding does.
-const CONFIG_MAGIC: u32 = 0x434c_4302;
+const CONFIG_MAGIC: u32 = 0x434c_4303;
 
 /// How an engine is to run its guest.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -31,6 +31,8 @@ pub struct Config {
     pub control_fd: i32,
     /// Descriptor of the engine program itself, kept for `execve`.
     pub engine_fd: i32,
+    /// Descriptor of the file through which the engines of one host hand on translations, if there is one.
+    pub translations_fd: Option<i32>,
     /// Signals that the guest has blocked across an `execve`.
     pub inherited_blocked: u64,
     /// Signals among SEGV, BUS, ILL, FPE, TRAP that it ignores.
@@ -162,6 +164,7 @@ impl Config {
         w.u8(self.sink as u8);
         w.u32(self.control_fd as u32);
         w.u32(self.engine_fd as u32);
+        w.u32(self.translations_fd.unwrap_or(-1) as u32);
         w.u64(self.inherited_blocked);
         w.u64(self.inherited_ignored);
         w.u32(self.probes.len() as u32);
@@ -198,6 +201,7 @@ impl Config {
             sink: if r.u8()? == 0 { TraceSink::Drop } else { TraceSink::Ring },
             control_fd: r.u32()? as i32,
             engine_fd: r.u32()? as i32,
+            translations_fd: Some(r.u32()? as i32).filter(|fd| *fd >= 0),
             inherited_blocked: r.u64()?,
             inherited_ignored: r.u64()?,
             probes: r.list(Reader::probe)?,
@@ -346,6 +350,7 @@ mod tests {
             dies_with_host: true,
             control_fd: -1,
             engine_fd: 900,
+            translations_fd: Some(901),
             probes: alloc::vec![
                 Probe { site: Site::Executable(0x1234), instance: 7, action: Action::Flip },
                 Probe { site: Site::Absolute(GuestAddr(9)), instance: 0, action: Action::Skip(Site::Executable(1)) },

@@ -29,6 +29,8 @@ pub const ENGINE: core::ops::Range<u64> = 0x5600_0000_0000..0x5640_0000_0000;
 pub const ENGINE_IMAGE: u64 = ENGINE.start;
 /// The engine's heap.
 pub const ENGINE_HEAP: core::ops::Range<u64> = 0x5610_0000_0000..0x5620_0000_0000;
+/// Tables of translations that an earlier process left: behind what the heap can reach, in the same range.
+pub const ADOPTED: u64 = ENGINE_HEAP.start + 0x8_0000_0000;
 /// The gate (context page and lookup table), addressed through GS.
 pub const GATE: u64 = 0x5620_0000_0000;
 /// Per-block counters, and after them the counters of taken branches: within 2 GiB of the gate, so that GS reaches them.
@@ -47,6 +49,8 @@ pub const SHARED: u64 = 0x5627_ffff_0000;
 pub const RING: core::ops::Range<u64> = 0x5628_0000_0000..0x5629_0000_0000;
 /// Segments of the log: the one being written, or, in a replay, the whole log.
 pub const LOG: core::ops::Range<u64> = 0x562a_0000_0000..0x562f_0000_0000;
+/// The header of the pool of translations, while it is looked at.
+pub const POOL: u64 = 0x562f_8000_0000;
 /// Pages of detours of direct lookup, for entries that are left with 1 or 2 bytes, with 3, with 4, and with 5: their
 /// addresses must begin with the bytes that such entries are left with.
 pub const DETOUR_PAGES: [u64; 4] =
@@ -71,7 +75,8 @@ const _: () = {
         THREADS.end <= SHARED
             && SHARED < RING.start
             && RING.end <= LOG.start
-            && LOG.end <= DETOUR_PAGES[2]
+            && LOG.end <= POOL
+            && POOL + (1 << 20) <= DETOUR_PAGES[2]
             && ENGINE.end <= MMAP.start
     );
 };

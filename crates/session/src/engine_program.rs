@@ -17,19 +17,29 @@ use std::path::Path;
 #[derive(Debug)]
 pub struct EngineProgram {
     fd: OwnedFd,
+    /// Where the engines of this host leave translations for each other; without it they make their own.
+    translations: Option<OwnedFd>,
 }
 
 impl EngineProgram {
     /// Puts the program into memory.
     pub fn in_memory(bytes: &[u8]) -> Result<EngineProgram, Error> {
         memory_file("clew-engine", bytes, true)
-            .map(|fd| EngineProgram { fd })
+            .map(EngineProgram::new)
             .map_err(|e| Error::new(ErrorKind::MakeEngine, e))
     }
 
     /// Puts the program into a file in `folder`, which is made if it is missing.
     pub fn in_folder(bytes: &[u8], folder: &Path) -> Result<EngineProgram, Error> {
-        file_in_folder(bytes, folder).map(|fd| EngineProgram { fd }).map_err(|e| Error::new(ErrorKind::MakeEngine, e))
+        file_in_folder(bytes, folder).map(EngineProgram::new).map_err(|e| Error::new(ErrorKind::MakeEngine, e))
+    }
+
+    fn new(fd: OwnedFd) -> EngineProgram {
+        EngineProgram { fd, translations: translations().ok() }
+    }
+
+    pub(crate) fn translations(&self) -> Option<BorrowedFd<'_>> {
+        self.translations.as_ref().map(AsFd::as_fd)
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -52,6 +62,13 @@ pub(crate) fn memory_file(name: &str, bytes: &[u8], executable: bool) -> io::Res
     let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&file, seals)?;
     Ok(file.into())
+}
+
+/// A file in memory that is longer than it will ever be filled.
+fn translations() -> io::Result<OwnedFd> {
+    let fd = rustix::fs::memfd_create("clew-translations", MemfdFlags::CLOEXEC)?;
+    rustix::fs::ftruncate(&fd, 2 << 30)?;
+    above_stdio(fd)
 }
 
 /// A close-on-exec descriptor of the same file that is not one of the three standard ones.

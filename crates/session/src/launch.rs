@@ -7,7 +7,7 @@ use crate::signals::SignalState;
 use crate::spawn;
 use model::wire::Config;
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
 /// A guest that is about to be started.
@@ -31,6 +31,8 @@ pub struct Launch<'a> {
     /// The guest leads a process group of its own; otherwise it stays in the host's.
     pub new_group: bool,
     pub traces: Traces,
+    /// Engines leave translations for those that this host starts later, and take what is there.
+    pub shares_translations: bool,
     /// Further descriptors that the engine gets, under the numbers they have here; the configuration names them.
     pub passed: Vec<OwnedFd>,
 }
@@ -83,13 +85,17 @@ impl<'a> Launch<'a> {
             signals: SignalState::of_rust_main(),
             new_group: false,
             traces: Traces::default(),
+            shares_translations: true,
             passed: Vec::new(),
         }
     }
 
     /// Starts the engine on the program. An error means that no process is left.
     pub fn start(self) -> Result<Running, Error> {
-        let Launch { engine, program, args, env, config, stdio, cwd, signals, new_group, traces, passed } = self;
+        let Launch { engine, program, args, env, mut config, stdio, cwd, signals, new_group, traces, .. } = self;
+        let shared = engine.translations().filter(|_| self.shares_translations);
+        config.translations_fd = shared.map(|fd| fd.as_raw_fd());
+        let passed = self.passed;
         let request = spawn::Request { engine, program, args, env, config, stdio, cwd, signals, new_group, passed };
         let child = spawn::spawn(request)?;
         Running::follow(child, traces)

@@ -39,7 +39,7 @@ pub struct Live {
 impl Live {
     /// Starts an engine whose configuration says that it waits for requests.
     pub fn start(launch: Launch<'_>) -> Result<Live, Error> {
-        let Launch { engine, program, args, env, config, stdio, cwd, signals, new_group, traces, passed } = launch;
+        let Launch { engine, program, args, env, config, stdio, cwd, signals, new_group, traces, passed, .. } = launch;
         let request = spawn::Request { engine, program, args, env, config, stdio, cwd, signals, new_group, passed };
         let child = spawn::spawn(request)?;
         let pid = child.pid.as_raw_nonzero().get() as u32;

@@ -93,6 +93,7 @@ impl<'a> Replayer<'a> {
             }),
             ..Config::default()
         };
+        launch.shares_translations = self.images().len() > 1;
         launch.passed = logs;
         launch.passed.push(files);
         launch.stdio = [Stdio::Null, Stdio::Null, Stdio::Null];

@@ -62,6 +62,7 @@ fn spawn_here(request: Request<'_>) -> Result<Child, Error> {
     let mut config = request.config;
     config.control_fd = theirs.as_raw_fd();
     config.engine_fd = request.engine.fd().as_raw_fd();
+    let translations = config.translations_fd;
     let config = memory_file("clew-config", &config.encode(), false).map_err(prepare)?;
 
     let mut argv = vec![c"clew-engine".to_owned(), number(config.as_raw_fd())];
@@ -71,6 +72,7 @@ fn spawn_here(request: Request<'_>) -> Result<Child, Error> {
     }
     let env = request.env.into_iter().map(c_string).collect::<Result<Vec<_>, _>>()?;
     let mut passed = vec![config.as_raw_fd(), theirs.as_raw_fd(), request.engine.fd().as_raw_fd()];
+    passed.extend(translations);
     passed.extend(request.passed.iter().map(AsRawFd::as_raw_fd));
     let (actions, _kept) = file_actions(request.stdio, &passed).map_err(prepare)?;
     let attributes = attributes(&request.signals, request.new_group).map_err(|e| prepare(e.into()))?;

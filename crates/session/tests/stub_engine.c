@@ -166,6 +166,11 @@ static void take_descriptors(int config_fd) {
             close(fd);
         } else if (!fstat(fd, &other) && other.st_ino == self.st_ino && other.st_dev == self.st_dev) {
             close(fd);
+        } else {
+            // The pool of translations, which this engine has no use for.
+            char link[32], name[64] = "";
+            snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+            if (readlink(link, name, sizeof name - 1) > 0 && strstr(name, "memfd:clew-translations")) close(fd);
         }
     }
 }

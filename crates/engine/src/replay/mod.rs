@@ -543,6 +543,9 @@ fn finish(e: &mut Engine, difference: Option<String>, ending: u8, status: u32) {
     if replay(e).source.config.serve {
         return serve::at_end(e, replayed);
     }
+    if replayed.difference.is_none() {
+        e.hand_on_translations();
+    }
     e.close_trace();
     e.control.send(e.pid, Report::Replayed(replayed));
     e.send_totals();

@@ -89,6 +89,8 @@ impl Call<'_> {
         self.t.serial = 0;
         self.t.clear_tid = if flags & CLONE_CHILD_CLEARTID != 0 { ctid } else { 0 };
         self.t.robust_list = 0;
+        // What it hands on would mostly be its parent's.
+        self.e.cache.images.saveable = false;
         self.e.free_regions = (0..self.e.thread_regions).filter(|i| *i != self.t.index).collect();
         for i in self.e.free_regions.clone() {
             // SAFETY: regions exist; their tasks do not, in this process.
@@ -136,6 +138,10 @@ impl Call<'_> {
     pub(super) fn exit_process(&mut self, status: u64) -> Outcome {
         calls::ends_without_return(self.e, self.t, self.g, self.nr, &self.args, Answer::ThreadGone);
         self.e.log_end(Ending::Exited, status as u32 & 0xff);
+        // When the first process ends there is seldom anybody left.
+        if !self.e.first {
+            self.e.hand_on_translations();
+        }
         self.e.close_trace();
         self.e.send_totals();
         self.e.finish_vfork();
@@ -193,6 +199,7 @@ impl Call<'_> {
             mode: self.e.config.mode,
             control_fd: self.e.hidden.control,
             engine_fd: self.e.hidden.engine,
+            translations_fd: Some(self.e.hidden.translations).filter(|fd| *fd >= 0),
             inherited_blocked: self.t.mask,
             inherited_ignored: self.e.actions.ignored_faults(),
             // Probes name places in the first image.
@@ -217,6 +224,7 @@ impl Call<'_> {
             unsafe { sys::raw3(nr::CLOSE, config_fd as u64, 0, 0) };
             return Outcome::Again;
         }
+        self.e.hand_on_translations();
         let trace = self.e.mode == model::Mode::Trace;
         self.e.close_trace();
         self.e.send_totals();

@@ -8,6 +8,8 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 use isa::{Flags, Isa};
 
 const LOOK_AHEAD: usize = 8;
+/// No look ahead reads more bytes.
+pub const LOOK_AHEAD_BYTES: u64 = LOOK_AHEAD as u64 * 15;
 
 /// Gives the code bytes at an address, as far as they may be read.
 pub type CodeAt<'a> = dyn FnMut(u64) -> Option<&'static [u8]> + 'a;

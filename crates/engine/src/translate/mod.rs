@@ -19,7 +19,7 @@ mod traced;
 pub use block::translate;
 pub use decode::{Decoded, Ending, MAX_INSTRUCTIONS, Special, decode_block};
 pub use emit::{Common, Emitter, Event, EventKind, ExitKind, Reloc, RelocKind, SpillSlot, Translation};
-pub use liveness::CodeAt;
+pub use liveness::{CodeAt, LOOK_AHEAD_BYTES};
 
 use crate::direct::Lookup;
 use model::Mode;
