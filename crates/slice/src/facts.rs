@@ -22,6 +22,8 @@ pub struct MayDefine {
     pub memory: Vec<Range<u64>>,
     /// Something that a pointer leads to, outside the stack.
     pub pointers: bool,
+    /// Code outside the image is called, which may write output.
+    pub outside: bool,
 }
 
 impl MayDefine {
@@ -35,6 +37,7 @@ impl MayDefine {
         self.frame.extend(other.frame);
         self.memory.extend(other.memory);
         self.pointers |= other.pointers;
+        self.outside |= other.outside;
     }
 }
 

@@ -1,10 +1,10 @@
 //! What is known about the code of a process: the control flow of its images, as they lie in memory.
 //!
 //! Code is read from the process, so addresses are the guest's throughout and patched code is seen as it ran. Functions
-//! come from the symbols of the images.
+//! come from debug information, symbols, stubs of calls, and call frame information.
 
 use flow::{CodeRange, Flow, Function, FunctionHint};
-use image::{LoadedImages, SymbolKind};
+use image::LoadedImages;
 use model::GuestAddr;
 use model::serve::MapInfo;
 use session::Session;
@@ -82,12 +82,11 @@ fn bytes(session: &Session, m: &MapInfo) -> CodeRange {
 }
 
 fn hints(loaded: &image::LoadedImage) -> Vec<FunctionHint> {
-    let functions = loaded.image.symbols().iter().filter(|s| s.kind == SymbolKind::Function);
-    let hint = |s: image::Symbol<'_>| {
-        let start = loaded.bias.to_guest(s.start).0;
-        FunctionHint { start, end: start + s.size, name: Some(s.name.to_string()) }
+    let hint = |f: &image::FunctionRange| {
+        let [start, end] = [f.start, f.end].map(|at| loaded.bias.to_guest(at).0);
+        FunctionHint { start, end, name: Some(f.name.clone()) }
     };
-    functions.map(hint).collect()
+    loaded.image.functions().iter().map(hint).collect()
 }
 
 /// Reach of a store whose index is not known.
@@ -102,7 +101,8 @@ fn convert(may: flow::MayDefine) -> MayDefine {
     let mut memory = may.absolute;
     memory.extend(may.unbounded_absolute.iter().map(|at| *at..at.saturating_add(REACH)));
     let pointers = may.through_pointers || may.calls_unknown;
-    MayDefine { registers: u64::from(may.gprs) | vectors | flags | x87, frame, memory, pointers }
+    let registers = u64::from(may.gprs) | vectors | flags | x87;
+    MayDefine { registers, frame, memory, pointers, outside: may.calls_unknown }
 }
 
 impl Facts for Program {

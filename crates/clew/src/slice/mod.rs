@@ -164,6 +164,7 @@ impl Job<'_> {
             depth: self.options.depth.unwrap_or(0),
             relevant: self.relevant(),
             pointers: self.options.pointers,
+            missing_output: self.is_missing(),
             stacks: stacks(&session)?,
             ..slice::Options::default()
         };
@@ -193,7 +194,12 @@ impl Job<'_> {
 
     /// What is missing behind the last output was perhaps decided by a branch that went the wrong way.
     fn relevant(&self) -> bool {
-        self.options.relevant || self.options.output.as_deref().is_some_and(|o| o.ends_with("end"))
+        self.options.relevant || self.is_missing()
+    }
+
+    /// Is what was not written the criterion?
+    fn is_missing(&self) -> bool {
+        self.options.output.as_deref().is_some_and(|o| o.ends_with("end"))
     }
 
     /// Are variables named?

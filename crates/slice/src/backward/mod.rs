@@ -58,6 +58,8 @@ pub struct Options {
     pub relevant: bool,
     /// Stores through pointers in code that did not run count too.
     pub pointers: bool,
+    /// The criterion is what is missing at the end: branches count that might have called somebody who writes output.
+    pub missing_output: bool,
     /// Where stacks are: what pointers lead to lies outside.
     pub stacks: std::ops::Range<u64>,
     /// No more than so many nodes; 0 is no limit.
@@ -419,7 +421,8 @@ impl<'w> Walk<'w> {
             let counts = may.pointers && self.options.pointers;
             counts.then(|| self.mem.who_outside(self.options.stacks.clone())).flatten()
         };
-        memory.or_else(frame).or_else(anywhere)
+        let output = || (may.outside && self.options.missing_output).then_some(0);
+        memory.or_else(frame).or_else(anywhere).or_else(output)
     }
 
     fn turn_to(&mut self, thread: u32) {
