@@ -4,7 +4,7 @@
 static volatile int out;
 
 /* Two decisions, one inside the other. */
-static void nested(volatile int x, volatile int y) {
+__attribute__((noinline)) static void nested(volatile int x, volatile int y) {
     if (x > 0) { /* n1 */
         y = y + 1; /* n2 */
         if (y > 0) /* n3 */
@@ -16,7 +16,7 @@ static void nested(volatile int x, volatile int y) {
 } /* n7 */
 
 /* Of three decisions only some have to do with the result. */
-static void partly(volatile int x, volatile int y, volatile int z) {
+__attribute__((noinline)) static void partly(volatile int x, volatile int y, volatile int z) {
     volatile int a, b, told;
     b = 2; /* p4 */
     if (x - y > 0) /* p5 */
@@ -33,7 +33,7 @@ static void partly(volatile int x, volatile int y, volatile int z) {
 } /* p16 */
 
 /* What did not happen decides: a plain slice has no way of knowing. */
-static void omitted(volatile int x) {
+__attribute__((noinline)) static void omitted(volatile int x) {
     volatile int a;
     a = 0; /* o2 */
     x = x - 1; /* o3 */
@@ -43,7 +43,7 @@ static void omitted(volatile int x) {
 } /* o7 */
 
 /* The index says which element is read. */
-static void indexed(volatile int i, volatile int y) {
+__attribute__((noinline)) static void indexed(volatile int i, volatile int y) {
     volatile int a[2];
     a[0] = 0; /* i1 */
     a[1] = 1; /* i2 */
@@ -59,7 +59,7 @@ static void indexed(volatile int i, volatile int y) {
 } /* i10 */
 
 /* The index says which element is written: not the one that is read. */
-static void stored(volatile int i) {
+__attribute__((noinline)) static void stored(volatile int i) {
     volatile int a[2];
     a[0] = 5; /* s1 */
     a[1] = 6; /* s2 */
@@ -67,7 +67,7 @@ static void stored(volatile int i) {
     out = a[0]; /* s4 */
 } /* s5 */
 
-static void down(volatile int n) {
+__attribute__((noinline, noclone)) static void down(volatile int n) {
     if (n > 0) { /* r1 */
         down(n - 1); /* r2 */
         out = n; /* r3 */

@@ -4,7 +4,8 @@
 #include <unistd.h>
 
 static volatile int number = 7;
-static char piece[8], text[8];
+/* Far enough apart that no vector spans both. */
+static char piece[64] __attribute__((aligned(64))), text[64] __attribute__((aligned(64)));
 
 int main(void) {
     int ways = number; /* number */

@@ -43,10 +43,18 @@ fn what_a_slice_leaves_out_does_not_matter() {
     assert!(tally.compared * 2 >= tally.pairs, "{tally}");
 }
 
+/// Values that are tried at most until a slicer that forgets something is found out.
+const MOST: usize = 12;
+
 /// Without this kind of dependence slices are wrong, and the test notices.
 fn check_noticed(omit: Omit) {
-    let subjects: Vec<Subject> = subjects().into_iter().filter(|s| s.is_own).collect();
-    let tally = check_all(&subjects, subjects.len() * 2, 7, Some(omit));
+    let mut tally = Tally::default();
+    for (n, subject) in subjects().iter().filter(|s| s.is_own).enumerate() {
+        tally.add(&check_pairs(subject, MOST, 7 + n as u64, Some(omit)));
+        if !tally.violations.is_empty() {
+            break;
+        }
+    }
     sample::say(&format!("slices without {omit:?}: {tally}"));
     assert!(!tally.violations.is_empty(), "{omit:?} can be left out unnoticed: {tally}");
 }

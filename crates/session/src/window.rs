@@ -7,9 +7,9 @@ use crate::error::Error;
 use crate::launch::Traces;
 use crate::live::Live;
 use crate::run::TraceTotals;
-use crate::timeline::{Session, alter, done, run};
+use crate::timeline::{Session, done, run};
 use model::Mode;
-use model::serve::{Alteration, Moment, Place, Request, Until, Why};
+use model::serve::{Moment, Place, Request, Until, Why};
 
 /// What was traced.
 #[derive(Clone, PartialEq, Debug)]
@@ -34,18 +34,18 @@ impl Session {
         trace_on(&live, to, traces, interrupted)
     }
 
-    /// The same with a change at the beginning. The log goes on to answer: calls must be made as recorded, or the window
-    /// ends there. Also gives the engine that ran, at the window's end.
+    /// The same after `change` has altered the guest at the beginning. The log goes on to answer: calls must be made as
+    /// recorded, or the window ends there. Also gives the engine that ran, at the window's end.
     pub fn window_altered(
         &mut self,
         from: Moment,
-        alteration: Alteration,
+        change: impl FnOnce(&Live) -> Result<(), Error>,
         to: Moment,
         traces: Traces,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<(Window, Live), Error> {
         let live = self.copy_at(from)?;
-        alter(&live, alteration)?;
+        change(&live)?;
         let window = trace_on(&live, to, traces, interrupted)?;
         Ok((window, live))
     }

@@ -3,7 +3,8 @@
 //! One stack per thread holds the branches whose ways have not come together yet, each with the frame it belongs to. What
 //! runs depends on the last one of its frame or, if there is none, on the call that made the frame. Frames are told by the
 //! stack slots of their return addresses: a return ends its own frame and all below, a call ends frames that the stack has
-//! left behind (`longjmp`, unwinding). A signal handler runs on a frame of its own, decided by nothing.
+//! left behind (`longjmp`, unwinding). A signal handler runs on a frame of its own, decided by nothing. A return that
+//! leads elsewhere than behind its call is a branch by the address that it found.
 //!
 //! May miss: between a `longjmp` into code that makes no call and the next call, what runs is taken to depend on the frame
 //! that was left if the target is in the same function.
@@ -36,6 +37,8 @@ struct Frame {
     call: u32,
     /// An instruction of the function, to tell it from others.
     pc: u64,
+    /// Where it is to return to.
+    back: u64,
     /// Registers that it has put aside, and where.
     saved: Vec<(RegId, u64)>,
     /// Its number among the frames that are kept; 0 if it has none yet.
@@ -65,10 +68,12 @@ impl Slots {
     }
 }
 
-impl Frame {
-    fn new(slot: u64, call: u32, pc: u64) -> Frame {
-        Frame { slot, call, pc, saved: Vec::new(), number: 0 }
-    }
+/// A call whose function has not begun.
+#[derive(Clone, Copy)]
+struct Called {
+    segment: u32,
+    slot: u64,
+    back: u64,
 }
 
 #[derive(Default)]
@@ -77,6 +82,10 @@ struct Thread {
     frames: Vec<Frame>,
     /// An indirect jump came from here; where it leads may be another frame.
     jumped: Option<u64>,
+    /// A call was made, whose frame begins with the next instruction.
+    called: Option<Called>,
+    /// A return was made by the end of this segment, and should lead here.
+    returned: Option<(u32, u64)>,
 }
 
 impl Thread {
@@ -104,16 +113,17 @@ impl Thread {
         }
     }
 
-    fn call(&mut self, segment: u32, slot: u64, target: u64) {
+    fn call(&mut self, Called { segment, slot, back }: Called, target: u64) {
         while self.frames.last().is_some_and(|f| f.slot != 0 && f.slot <= slot && slot - f.slot < SAME_STACK) {
             self.drop_frame();
         }
-        self.frames.push(Frame::new(slot, segment, target));
+        self.frames.push(Frame { slot, call: segment, pc: target, back, saved: Vec::new(), number: 0 });
     }
 
-    fn ret(&mut self, slot: u64) {
+    fn ret(&mut self, segment: u32, slot: u64) {
         let barrier = self.frames.iter().rposition(|f| f.slot == 0).map_or(0, |n| n + 1);
         if let Some(n) = self.frames[barrier..].iter().rposition(|f| f.slot == slot) {
+            self.returned = Some((segment, self.frames[barrier + n].back));
             self.truncate(barrier + n);
             return;
         }
@@ -125,7 +135,12 @@ impl Thread {
     }
 
     fn signal(&mut self, handler: u64) {
-        self.frames.push(Frame::new(0, NOTHING, handler));
+        // A call that was just made: its function goes on behind the handler.
+        if let Some(called) = self.called.take() {
+            self.call(called, 0);
+        }
+        (self.jumped, self.returned) = (None, None);
+        self.frames.push(Frame { slot: 0, call: NOTHING, pc: handler, back: 0, saved: Vec::new(), number: 0 });
     }
 
     fn sigreturn(&mut self) {
@@ -180,13 +195,12 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_fram
     let (mut at_address, mut at_event, mut at_run) = (0, 0, 0);
     let mut now = window.threads.0;
     let mut thread = threads.remove(&now).unwrap_or_default();
-    let mut called: Option<(u32, u64)> = None;
     let mut unpaired = HashSet::new();
     let mut slots = Slots::default();
     for (execution, &number) in window.blocks.iter().enumerate() {
         if number != EVENTS {
             let code = &window.codes[number as usize];
-            begin(&mut thread, &mut called, code.pc, facts);
+            begin(&mut thread, code.pc, facts);
             if keep_frames {
                 slots.note(&mut thread);
             }
@@ -207,7 +221,7 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_fram
                 let slot = at_address.checked_sub(1).map_or(0, |n| window.addresses[n]);
                 let pc = code.insns.last().map_or(code.pc, |i| i.pc);
                 let merge = &mut merges[number as usize];
-                leave(&mut thread, &mut called, (control, pc, last, slot), merge, facts);
+                leave(&mut thread, (control, pc, code.end), (last, slot), merge, facts);
             }
             continue;
         }
@@ -221,7 +235,7 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_fram
                 Event::Insn(i) | Event::RepPart(i) => {
                     let complete = matches!(window.events[n], Event::Insn(_));
                     let code = &window.codes[i.block as usize];
-                    begin(&mut thread, &mut called, i.pc, facts);
+                    begin(&mut thread, i.pc, facts);
                     parents.push(thread.arrive(i.pc));
                     let last = parents.len() as u32 - 1;
                     let insn = &code.insns[usize::from(i.index)];
@@ -235,7 +249,7 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_fram
                         let mems = window.events[n + 1..end].iter().take_while(|e| matches!(e, Event::Mem(_)));
                         let slot = mems.last().map_or(0, |e| if let Event::Mem(m) = e { m.addr } else { 0 });
                         let merge = &mut merges[i.block as usize];
-                        leave(&mut thread, &mut called, (insn.control, i.pc, last, slot), merge, facts);
+                        leave(&mut thread, (insn.control, i.pc, code.end), (last, slot), merge, facts);
                     }
                 }
                 Event::Mem(_) => at_address += 1,
@@ -244,14 +258,11 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_fram
                     let theirs = threads.remove(&tid).unwrap_or_default();
                     threads.insert(now, std::mem::replace(&mut thread, theirs));
                     now = tid;
-                    called = None;
                 }
                 Event::Special(Special::Signal { handler, .. }) => {
-                    called = None;
                     thread.signal(handler);
                 }
                 Event::Special(Special::SigReturn { .. }) => {
-                    called = None;
                     thread.sigreturn();
                 }
                 Event::Special(_) => {}
@@ -269,9 +280,15 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_fram
 }
 
 /// Code at `pc` runs next: the frame of a call that has just been made begins here.
-fn begin(thread: &mut Thread, called: &mut Option<(u32, u64)>, pc: u64, facts: &mut dyn Facts) {
-    if let Some((segment, slot)) = called.take() {
-        thread.call(segment, slot, pc);
+fn begin(thread: &mut Thread, pc: u64, facts: &mut dyn Facts) {
+    if let Some(called) = thread.called.take() {
+        thread.call(called, pc);
+    }
+    // A return to where nobody called from: what lay in the slot decided about all that follows.
+    if let Some((segment, back)) = thread.returned.take()
+        && back != pc
+    {
+        thread.branch(segment, Merge::Exit);
     }
     if let Some(from) = thread.jumped.take() {
         thread.land(from, pc, facts);
@@ -281,8 +298,8 @@ fn begin(thread: &mut Thread, called: &mut Option<(u32, u64)>, pc: u64, facts: &
 /// A block was left by a transfer of control.
 fn leave(
     thread: &mut Thread,
-    called: &mut Option<(u32, u64)>,
-    (control, pc, segment, slot): (Control, u64, u32, u64),
+    (control, pc, end): (Control, u64, u64),
+    (segment, slot): (u32, u64),
     merge: &mut Option<Merge>,
     facts: &mut dyn Facts,
 ) {
@@ -292,10 +309,12 @@ fn leave(
             if control == Control::IndirectJump {
                 thread.jumped = Some(pc);
             }
-            thread.branch(segment, merge);
+            if merge != Merge::NoBranch {
+                thread.branch(segment, merge);
+            }
         }
-        Control::Call => *called = Some((segment, slot)),
-        Control::Return => thread.ret(slot),
+        Control::Call => thread.called = Some(Called { segment, slot, back: end }),
+        Control::Return => thread.ret(segment, slot),
         Control::Next | Control::Jump | Control::Syscall => {}
     }
 }

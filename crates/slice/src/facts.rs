@@ -10,6 +10,8 @@ pub enum Merge {
     At(u64),
     /// Only when the function is left, or never.
     Exit,
+    /// It is not known that there are several ways.
+    NoBranch,
 }
 
 /// What might be written by code that did not run.

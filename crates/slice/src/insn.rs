@@ -101,6 +101,8 @@ pub struct Insn {
     pub defines: u64,
     /// It writes to memory.
     pub stores: bool,
+    /// All that it reads, whether something follows from it or not.
+    pub reads: Vec<Use>,
 }
 
 /// One access, without its address.
@@ -129,6 +131,7 @@ impl Maker {
         let control = control(i);
         let mut all = whole(i, &self.effects, &mem);
         let decides = decides(i, control, &all);
+        let reads = all.uses.clone();
         let parts = match stack_parts(i, &mem) {
             Some(parts) => parts,
             None if is_nothing(i) => Vec::new(),
@@ -144,7 +147,7 @@ impl Maker {
                 Place::Mem(_) => stores = true,
             }
         }
-        Insn { pc: i.ip(), parts, control, decides, mem, copies: copies(i), defines, stores }
+        Insn { pc: i.ip(), parts, control, decides, mem, copies: copies(i), defines, stores, reads }
     }
 }
 

@@ -97,7 +97,7 @@ pub struct Slice {
     /// Keep this much detail out of the way of measurements: follow saved registers through the stack
     #[arg(long, hide = true)]
     pub no_bypass: bool,
-    /// Keep this much detail out of the way of measurements: branches merge where their function ends
+    /// Keep this much detail out of the way of measurements: targets of indirect jumps are not known
     #[arg(long, hide = true)]
     pub no_refinement: bool,
     /// A recording: its name, a path, `latest` or a packed file; `:PID[.IMAGE]` behind it names one process

@@ -36,7 +36,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// The code that is mapped at the session's moment. Without `refine`, branches merge where their function ends.
+    /// The code that is mapped at the session's moment. Without `refine`, targets of indirect jumps are not known, as if
+    /// there were only the code.
     pub fn new(
         session: &Session,
         loaded: &LoadedImages,
@@ -55,8 +56,10 @@ impl Program {
             let constant = |m: &&&MapInfo| m.prot & (READABLE | WRITABLE | EXECUTABLE) == READABLE;
             let data = of_file.iter().filter(constant).filter(|m| m.end - m.start < MOST_DATA).copied();
             let hints = loaded.at(GuestAddr(first.start)).map(|(_, image, _)| hints(image)).unwrap_or_default();
-            let flow = Flow::new(code.iter().map(|m| bytes(session, m)).collect(), hints)
-                .with_data(data.map(|m| bytes(session, m)).collect());
+            let mut flow = Flow::new(code.iter().map(|m| bytes(session, m)).collect(), hints);
+            if refine {
+                flow = flow.with_data(data.map(|m| bytes(session, m)).collect());
+            }
             parts.push(Part { ranges: code.iter().map(|m| (m.start, m.end)).collect(), flow });
         }
         let is_linker = |m: &&MapInfo| {
@@ -107,17 +110,16 @@ fn convert(may: flow::MayDefine) -> MayDefine {
 
 impl Facts for Program {
     fn merge(&mut self, branch: u64) -> Merge {
-        if !self.refine {
-            return Merge::Exit;
-        }
-        match self.function(branch).map(|f| f.merge(branch)) {
-            Some(flow::Merge::At(pc)) => Merge::At(pc),
+        let Some(f) = self.function(branch) else { return Merge::Exit };
+        match f.merge(branch) {
+            _ if !self.refine && !f.is_branch(branch) => Merge::NoBranch,
+            flow::Merge::At(pc) => Merge::At(pc),
             _ => Merge::Exit,
         }
     }
 
     fn merge_points(&mut self, start: u64, end: u64) -> Vec<u64> {
-        let Some(f) = self.function(start).filter(|_| self.refine) else { return Vec::new() };
+        let Some(f) = self.function(start) else { return Vec::new() };
         let points = f.merge_points();
         let from = points.partition_point(|p| *p <= start);
         points[from..].iter().copied().take_while(|p| *p < end).collect()
@@ -134,7 +136,8 @@ impl Facts for Program {
     }
 
     fn observe(&mut self, from: u64, to: u64) {
-        if let Some(part) = self.parts.iter_mut().find(|p| p.ranges.iter().any(|(a, b)| (*a..*b).contains(&from))) {
+        let mut parts = self.parts.iter_mut().filter(|_| self.refine);
+        if let Some(part) = parts.find(|p| p.ranges.iter().any(|(a, b)| (*a..*b).contains(&from))) {
             part.flow.observe(from, to);
         }
     }

@@ -1,5 +1,6 @@
 //! What a program did, as far as changed and unchanged runs are compared: instructions and stores, in order.
 
+use super::writers::Writers;
 use slice::insn::{Control, Insn, Mode, Place, Role};
 use slice::{Executed, RegId, Window};
 use std::collections::{HashMap, HashSet};
@@ -18,13 +19,17 @@ pub struct Step {
     change: Option<Changed>,
     /// What it used, if that can be asked for.
     uses: [Option<Value>; 3],
+    /// It may be changed at all, as far as the slice is concerned.
+    free: bool,
 }
 
 /// A place that an instruction wrote to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Changed {
     /// A general register, and which bits of it.
     Reg(u8, u64),
+    /// A vector register, and which of its first 16 bytes.
+    Vector(u8, u64),
     Flags(u64),
     Mem(u64, u64),
 }
@@ -52,6 +57,9 @@ pub struct Course {
     pub steps: Vec<Step>,
     /// Lowest address and length.
     stores: Vec<(u64, u64)>,
+    /// What steps inside the slice read and steps outside made. The slice says that it does not matter; if the slice is
+    /// wrong anywhere then here.
+    pub border: Vec<(usize, Changed)>,
 }
 
 impl Course {
@@ -59,20 +67,32 @@ impl Course {
     pub fn new(window: &Window, inside: &HashSet<(u32, u16)>) -> Course {
         let mut course = Course::default();
         let mut instances: HashMap<u64, u32> = HashMap::new();
+        let mut writers = Writers::default();
         window.each(&mut |e: &Executed<'_>| {
             let instance = instances.entry(e.code.pc).or_default();
             *instance += u32::from(e.complete);
-            let free = e.complete && !e.given && !inside.contains(&(e.execution, e.insn));
+            let is_inside = inside.contains(&(e.execution, e.insn));
+            if is_inside {
+                let found = writers.of_reads(e).into_iter().filter(|(step, _)| course.steps[*step].free);
+                course.border.extend(found);
+            }
+            if !inside.is_empty() {
+                writers.note(e, course.steps.len());
+            }
+            let free = e.complete && !e.given && !is_inside && is_plain(e.code);
             course.steps.push(Step {
                 pc: e.code.pc,
                 instance: *instance,
                 stores: course.stores.len() as u32,
                 change: if free { change_of(e) } else { None },
                 uses: if e.complete && !e.given { uses_of(e) } else { [None; 3] },
+                free,
             });
             let stores = e.code.mem.iter().zip(e.touched).filter(|(m, _)| m.write).map(|(_, t)| *t);
             course.stores.extend(stores);
         });
+        let mut seen = HashSet::new();
+        course.border.retain(|b| seen.insert(*b));
         course
     }
 
@@ -104,16 +124,17 @@ impl Course {
 }
 
 /// The bits of a register's bytes.
-fn bits_of(bytes: u64) -> u64 {
+pub fn bits_of(bytes: u64) -> u64 {
     (0..8).filter(|n| bytes >> n & 1 != 0).map(|n| 0xff << (n * 8)).sum()
 }
 
 /// The stack pointer and its other names are not followed, and so not changed.
+fn is_plain(insn: &Insn) -> bool {
+    insn.control == Control::Next && insn.parts.iter().all(|p| p.mode != Mode::Through)
+}
+
 fn change_of(e: &Executed<'_>) -> Option<Changed> {
-    let Insn { parts, control, .. } = e.code;
-    if *control != Control::Next || parts.iter().any(|p| p.mode == Mode::Through) {
-        return None;
-    }
+    let Insn { parts, .. } = e.code;
     let defs: Vec<_> = parts.iter().flat_map(|p| &p.defs).collect();
     let change = |place: Place, mask: u64| match place {
         Place::Reg(r) if r.is_gpr() && r != RegId::RSP => Some(Changed::Reg(r.0, bits_of(mask))),

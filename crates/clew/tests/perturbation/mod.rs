@@ -2,12 +2,13 @@
 
 pub mod course;
 pub mod subject;
+mod writers;
 
 use crate::common::place::Place;
 use clew::slice::{facts::Program, tracing};
 use course::{Changed, Course, Step, Value};
 use model::GuestAddr;
-use model::serve::{Alteration, Moment};
+use model::serve::{Alteration, Moment, Request};
 use recording::{Recording, UnitName};
 use session::{EngineProgram, Replayer, Session, Traces, images_of, read_from, registers_of};
 use slice::{Builder, CallEffects, Criterion, NoFacts, Omit, Options, Prepare, RegId, Window, backward};
@@ -20,13 +21,15 @@ use testkit::random::Random;
 use trace::chunk::{Chunk, ChunkSink};
 
 /// Changes that are tried for one value at most, and how many of them must have said something to stop earlier.
-const TRIES: usize = 8;
-const ENOUGH: usize = 3;
+const TRIES: usize = 10;
+const ENOUGH: usize = 4;
 /// Half of the changes are made so close before the value.
 const NEAR: u64 = 2_000;
 /// A changed program that runs longer has gone another way.
 const PATIENCE: Duration = Duration::from_secs(20);
 const FLAGS: u8 = 16;
+/// Where vector registers begin in what XSAVE writes.
+const XMM: usize = 160;
 
 /// What came out.
 #[derive(Default)]
@@ -75,6 +78,20 @@ struct Sliced {
     text: String,
 }
 
+impl Sliced {
+    /// Something that the slice leaves out: mostly at its border, else close before the value or anywhere.
+    fn pick(&self, random: &mut Random) -> Option<(usize, Changed)> {
+        let all = self.course.steps.len() as u64;
+        let from = match random.below(8) {
+            0 => all.saturating_sub(1 + random.below(NEAR.min(all).max(1))),
+            1 => random.below(all.max(1)),
+            _ if self.course.border.is_empty() => return None,
+            _ => return Some(*random.pick(&self.course.border)),
+        };
+        self.course.left_out(from as usize)
+    }
+}
+
 /// Slices `pairs` random values of a subject and changes what is left out.
 pub fn check_pairs(subject: &Subject, pairs: usize, seed: u64, omit: Option<Omit>) -> Tally {
     let place = Place::new(&format!("right-{}-{seed}-{omit:?}", subject.name));
@@ -90,6 +107,9 @@ pub fn check_pairs(subject: &Subject, pairs: usize, seed: u64, omit: Option<Omit
         let sliced = stage.slice(&whole, &mut random, omit);
         let done = stage.change(&sliced, &mut random);
         tally.add(&done);
+        if omit.is_some() && !tally.violations.is_empty() {
+            break;
+        }
     }
     drop(stage);
     place.done();
@@ -161,12 +181,7 @@ impl<'a> Stage<'a> {
         let before = value_in(&live, sliced);
         drop(live);
         for _ in 0..TRIES {
-            let all = sliced.course.steps.len() as u64;
-            let from = match random.below(2) {
-                0 => all.saturating_sub(1 + random.below(NEAR.min(all).max(1))),
-                _ => random.below(all.max(1)),
-            };
-            let Some((step, changed)) = sliced.course.left_out(from as usize) else { continue };
+            let Some((step, changed)) = sliced.pick(random) else { continue };
             tally.changes += 1;
             let Some((what, after)) = self.try_change(sliced, step, changed, random) else { continue };
             tally.same_path += 1;
@@ -207,7 +222,8 @@ impl<'a> Stage<'a> {
         let make = Box::new(move |_| Box::new(Shared(theirs.clone())) as Box<dyn ChunkSink + Send>);
         let begun = Instant::now();
         let mut late = || begun.elapsed() > PATIENCE;
-        let ran = self.session.window_altered(from, alteration, sliced.moment, Traces::Chunks(make), &mut late);
+        let change = |live: &session::Live| live.ask(&alteration).map(drop);
+        let ran = self.session.window_altered(from, change, sliced.moment, Traces::Chunks(make), &mut late);
         // An altered program may bring its engine down; then it went another way, too.
         let (window, live) = ran.ok()?;
         if !window.reached || window.totals.iter().any(|t| t.damage.is_some()) {
@@ -221,28 +237,37 @@ impl<'a> Stage<'a> {
         sliced.course.goes_on_as(step + 1, &altered).then(|| (what, value_in(&live, sliced)))
     }
 
-    /// Another value in the place of what the instruction before made.
-    fn alteration(&self, thread: u32, changed: Changed, random: &mut Random) -> Option<(Alteration, String)> {
-        let state = self.session.registers(thread).ok()?;
+    /// Another value in the place of what the instruction before made, and what that is in words.
+    fn alteration(&self, thread: u32, changed: Changed, random: &mut Random) -> Option<(Request, String)> {
+        let mut state = self.session.registers(thread).ok()?;
         // Small and large changes: the ones keep addresses in their pages, the others turn signs.
-        let noise = [1, 2, 4, 0x80, random.word()][random.below(5) as usize];
+        let noise = [1, 1, 2, 4, 0x80, random.word()][random.below(6) as usize];
+        let within = |bits: u64| if noise & bits == 0 { bits } else { noise & bits };
         match changed {
             Changed::Reg(reg, bits) => {
-                let noise = if noise & bits == 0 { bits } else { noise & bits };
-                let value = state.gpr[usize::from(reg)] ^ noise;
-                Some((Alteration::SetRegister(reg, value), format!("{} (xor {noise:#x})", RegId::gpr(reg).name())))
+                let value = state.gpr[usize::from(reg)] ^ within(bits);
+                let text = format!("{} (xor {:#x})", RegId::gpr(reg).name(), within(bits));
+                Some((Request::Alter(Alteration::SetRegister(reg, value)), text))
             }
             Changed::Flags(flags) => {
-                let noise = if random.word() & flags == 0 { flags } else { random.word() & flags };
-                Some((Alteration::SetRegister(FLAGS, state.rflags ^ noise), format!("flags (xor {noise:#x})")))
+                let flags = if random.word() & flags == 0 { flags } else { random.word() & flags };
+                let alteration = Alteration::SetRegister(FLAGS, state.rflags ^ flags);
+                Some((Request::Alter(alteration), format!("flags (xor {flags:#x})")))
+            }
+            Changed::Vector(n, bytes) => {
+                let byte =
+                    (0..16).filter(|b| bytes >> b & 1 != 0).nth(random.below(u64::from(bytes.count_ones())) as usize)?;
+                *state.extended.get_mut(XMM + usize::from(n) * 16 + byte)? ^= within(0xff) as u8;
+                Some((Request::SetRegisters { thread, state }, format!("byte {byte} of xmm{n}")))
             }
             Changed::Mem(at, len) => {
                 let mut bytes = vec![0; len as usize];
                 let read = self.session.read(GuestAddr(at), &mut bytes).ok()?;
                 let index = random.below(len) as usize;
-                bytes[index] ^= if noise as u8 == 0 { 0x55 } else { noise as u8 };
+                bytes[index] ^= within(0xff) as u8;
                 let text = format!("byte {index} of {len} at {at:#x}");
-                (read == bytes.len()).then_some((Alteration::SetMemory(GuestAddr(at), bytes), text))
+                let request = Request::Alter(Alteration::SetMemory(GuestAddr(at), bytes));
+                (read == len as usize).then_some((request, text))
             }
         }
     }
