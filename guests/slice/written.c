@@ -1,4 +1,4 @@
-/* Bytes that come out by different ways; each comes from one line. */
+/* Bytes that come out by different ways; each comes from one line. flags: -fno-inline */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -257,6 +257,8 @@ fn drop_cancelled(i: &Instruction, part: &mut Part) {
         i.op_kind(a) == OpKind::Register && i.op_kind(b) == OpKind::Register && i.op_register(a) == i.op_register(b)
     };
     let zeroes = match i.mnemonic() {
+        // What a mask leaves alone stays.
+        _ if i.has_op_mask() => false,
         Xor | Sub | Pxor | Xorps | Xorpd | Psubb | Psubw | Psubd | Psubq | Pcmpeqb | Pcmpeqw | Pcmpeqd => same(0, 1),
         Vpxor | Vxorps | Vxorpd | Vpxord | Vpxorq | Vpcmpeqb | Vpcmpeqw | Vpcmpeqd => i.op_count() == 3 && same(1, 2),
         And => matches!(i.op1_kind(), OpKind::Immediate8 | OpKind::Immediate32) && i.immediate(1) == 0,
@@ -274,6 +276,10 @@ fn drop_cancelled(i: &Instruction, part: &mut Part) {
 /// Does the instruction compute each byte from the bytes at the same place?
 fn mode_of(i: &Instruction) -> Option<Mode> {
     use Mnemonic::*;
+    // A mask has a bit for each element, and an element that is broadcast goes everywhere.
+    if i.has_op_mask() || i.is_broadcast() {
+        return None;
+    }
     Some(match i.mnemonic() {
         Mov | Movzx | Movups | Movaps | Movupd | Movapd | Movdqu | Movdqa | Lddqu | Movq | Movd | Movss | Movsd
         | Movnti | Movntdq | Movntps | Movntpd | Movntdqa | Movlps | Movlpd | Vmovups | Vmovaps | Vmovupd | Vmovapd
@@ -315,7 +321,7 @@ fn apart(i: &Instruction, all: Part) -> Vec<Part> {
     if let Some(parts) = frame_parts(i, &all) {
         return parts;
     }
-    if i.mnemonic() == Mnemonic::Xchg {
+    if i.mnemonic() == Mnemonic::Xchg && !is_within_one_register(i) {
         return exchange(&all);
     }
     if matches!(i.mnemonic(), Mnemonic::Movsb | Mnemonic::Movsw | Mnemonic::Movsq)
@@ -355,6 +361,11 @@ fn string_move(all: Part) -> Vec<Part> {
         parts.push(Part { defs: vec![def], uses, mode: Mode::Whole });
     }
     parts
+}
+
+/// `xchg al, ah`: not two places, for us.
+fn is_within_one_register(i: &Instruction) -> bool {
+    i.op0_kind() == OpKind::Register && i.op0_register().full_register() == i.op1_register().full_register()
 }
 
 /// `xchg`: each from the other.

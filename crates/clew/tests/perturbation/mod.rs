@@ -20,8 +20,10 @@ use subject::Subject;
 use testkit::random::Random;
 use trace::chunk::{Chunk, ChunkSink};
 
-/// Changes that are tried for one value at most, and how many of them must have said something to stop earlier.
-const TRIES: usize = 10;
+/// Changes that are tried for one value at most, how many of them only at the border of the slice, and how many must have
+/// said something to stop earlier.
+const TRIES: usize = 20;
+const AT_BORDER: usize = 8;
 const ENOUGH: usize = 4;
 /// Half of the changes are made so close before the value.
 const NEAR: u64 = 2_000;
@@ -79,14 +81,13 @@ struct Sliced {
 }
 
 impl Sliced {
-    /// Something that the slice leaves out: mostly at its border, else close before the value or anywhere.
-    fn pick(&self, random: &mut Random) -> Option<(usize, Changed)> {
+    /// Something that the slice leaves out: at its border, or close before the value or anywhere.
+    fn pick(&self, at_border: bool, random: &mut Random) -> Option<(usize, Changed)> {
         let all = self.course.steps.len() as u64;
-        let from = match random.below(8) {
+        let from = match random.below(2) {
+            _ if at_border && !self.course.border.is_empty() => return Some(*random.pick(&self.course.border)),
             0 => all.saturating_sub(1 + random.below(NEAR.min(all).max(1))),
-            1 => random.below(all.max(1)),
-            _ if self.course.border.is_empty() => return None,
-            _ => return Some(*random.pick(&self.course.border)),
+            _ => random.below(all.max(1)),
         };
         self.course.left_out(from as usize)
     }
@@ -180,8 +181,8 @@ impl<'a> Stage<'a> {
         assert_eq!(now, sliced.moment);
         let before = value_in(&live, sliced);
         drop(live);
-        for _ in 0..TRIES {
-            let Some((step, changed)) = sliced.pick(random) else { continue };
+        for n in 0..TRIES {
+            let Some((step, changed)) = sliced.pick(n < AT_BORDER, random) else { continue };
             tally.changes += 1;
             let Some((what, after)) = self.try_change(sliced, step, changed, random) else { continue };
             tally.same_path += 1;

@@ -373,6 +373,9 @@ impl Walk<'_> {
         self.satisfy_reg(RegId::R11, 0xff, true, &mut s, &mut clobbered);
         let window = self.window;
         let effects = window.calls.get(call).and_then(|c| c.as_ref());
+        if let Some((from, to, len)) = effects.and_then(syscalls::moves) {
+            self.move_wants(from, to, len);
+        }
         for (addr, len) in effects.iter().flat_map(|e| e.writes.iter().copied().chain(syscalls::maps(e))) {
             self.satisfy_mem(&Touched { addr, len }, true, None, &mut s, &mut by);
         }
@@ -392,6 +395,21 @@ impl Walk<'_> {
             self.want_mem(addr, len, node);
         }
         self.want_control(self.window.parents[segment as usize], node);
+    }
+
+    /// Memory came from elsewhere as a whole.
+    fn move_wants(&mut self, from: u64, to: u64, len: u64) {
+        let mut taken = std::mem::take(&mut self.taken_mem);
+        self.mem.take(to, len, true, &mut taken);
+        let nodes = &self.slice.nodes;
+        let distance = |n: u32| nodes[n as usize].distance;
+        for (w, offset) in taken.drain(..) {
+            for byte in (0..8).filter(|b| w.mask >> b & 1 != 0) {
+                let at = from.wrapping_add_signed(offset + byte);
+                self.mem.add(at, 1, w.node, w.token, self.options.edges, &distance);
+            }
+        }
+        self.taken_mem = taken;
     }
 
     pub(super) fn finish(self) -> Slice {
