@@ -478,3 +478,6 @@ fn decides(i: &Instruction, control: Control, all: &Part) -> Vec<Use> {
         Control::Call | Control::Next | Control::Jump | Control::Syscall => Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,8 @@ pub mod facts;
 pub mod forward;
 pub mod graph;
 pub mod insn;
+#[cfg(test)]
+mod made;
 pub mod registers;
 pub mod sites;
 mod syscalls;

@@ -443,3 +443,6 @@ impl<'w> Walk<'w> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
