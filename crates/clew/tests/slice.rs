@@ -221,6 +221,15 @@ fn in_a_recursion_the_frame_says_who_decided() {
 }
 
 #[test]
+fn arguments_pass_through_the_dynamic_linker() {
+    for level in LEVELS {
+        let run = Recorded::new("late", level, &[], b"", 36);
+        run.slice(&["--exit"]).check("side, square, if, least", "other");
+        run.done();
+    }
+}
+
+#[test]
 fn a_smashed_return_address_leads_to_the_copy_that_wrote_it() {
     for level in LEVELS {
         for words in [&[][..], &["more"]] {

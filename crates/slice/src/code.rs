@@ -3,7 +3,7 @@
 use trace::block::Block;
 
 use crate::facts::{Border, Facts};
-use crate::insn::{Control, Insn, Maker, Place};
+use crate::insn::{Control, Insn, Maker, Place, StateMove};
 
 /// One block.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub struct Code {
     pub segments: Vec<u16>,
     /// It is the dynamic linker's: what it makes is taken as given.
     pub given: bool,
+    /// It saves the registers for floating point and vectors as a whole.
+    pub saves_state: bool,
     /// What registers of callers its instructions save and restore.
     pub borders: Vec<(u16, Border)>,
 }
@@ -36,6 +38,7 @@ impl Code {
             stores: Vec::new(),
             segments: vec![0],
             given: false,
+            saves_state: false,
             borders: Vec::new(),
         };
         for (n, i) in block.insns.iter().enumerate() {
@@ -53,6 +56,7 @@ impl Code {
                 }
             }
             code.first_access.push(first + accesses.len() as u16);
+            code.saves_state |= insn.state == Some(StateMove::Save);
             code.insns.push(insn);
         }
         code

@@ -103,6 +103,15 @@ pub struct Insn {
     pub stores: bool,
     /// All that it reads, whether something follows from it or not.
     pub reads: Vec<Use>,
+    /// It saves or restores the floating point and vector registers as a whole.
+    pub state: Option<StateMove>,
+}
+
+/// `xsave`, `xrstor` and their like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StateMove {
+    Save,
+    Restore,
 }
 
 /// One access, without its address.
@@ -147,7 +156,16 @@ impl Maker {
                 Place::Mem(_) => stores = true,
             }
         }
-        Insn { pc: i.ip(), parts, control, decides, mem, copies: copies(i), defines, stores, reads }
+        Insn { pc: i.ip(), parts, control, decides, mem, copies: copies(i), defines, stores, reads, state: state(i) }
+    }
+}
+
+fn state(i: &Instruction) -> Option<StateMove> {
+    use Mnemonic::*;
+    match i.mnemonic() {
+        Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Fxsave | Fxsave64 => Some(StateMove::Save),
+        Xrstor | Xrstor64 | Fxrstor | Fxrstor64 => Some(StateMove::Restore),
+        _ => None,
     }
 }
 

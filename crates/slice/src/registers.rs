@@ -57,6 +57,11 @@ impl RegId {
         self.0 < 16
     }
 
+    /// Registers for floating point and vectors, with their control words.
+    pub fn extended() -> impl Iterator<Item = RegId> {
+        (16..48).chain(49..60).map(RegId)
+    }
+
     pub const fn bit(self) -> u64 {
         1 << self.0
     }

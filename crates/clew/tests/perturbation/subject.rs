@@ -11,14 +11,21 @@ pub struct Subject {
     pub program: PathBuf,
     words: &'static [&'static str],
     input: Vec<u8>,
-    seed: Option<&'static str>,
+    options: &'static [&'static str],
     /// It is one of our guests.
     pub is_own: bool,
 }
 
-/// Own guests: name, and a seed where the schedule matters.
-const GUESTS: &[(&str, Option<&str>)] =
-    &[("strings", None), ("sorting", None), ("numbers", None), ("machine", None), ("workers", Some("3"))];
+/// Own guests and how they are recorded: with a seed where the schedule matters, and once as the machine is, with the
+/// widest vectors that it has.
+const GUESTS: &[(&str, &[&str])] = &[
+    ("strings", &[]),
+    ("sorting", &[]),
+    ("numbers", &[]),
+    ("machine", &[]),
+    ("workers", &["--seed", "3"]),
+    ("strings", &["--cpu", "native"]),
+];
 
 /// Programs of the system: name, arguments.
 const SYSTEM: &[(&str, &[&str])] = &[
@@ -44,16 +51,16 @@ fn lines() -> Vec<u8> {
 /// All subjects; says which programs are missing.
 pub fn subjects() -> Vec<Subject> {
     let mut all = Vec::new();
-    for (guest, seed) in GUESTS {
+    for (guest, options) in GUESTS {
         for level in ["-O0", "-O2"] {
             let made = compile::guest_with(&format!("slice/{guest}.c"), &[level]).expect("any CPU runs it");
-            let name = format!("{guest}{level}");
+            let name = [&[guest, level], *options].concat().join("");
             all.push(Subject {
                 name,
                 program: made.program,
                 words: &["word"],
                 input: Vec::new(),
-                seed: *seed,
+                options,
                 is_own: true,
             });
         }
@@ -64,7 +71,7 @@ pub fn subjects() -> Vec<Subject> {
             sample::say(&format!("slices: {name} is not installed, so it was NOT RUN"));
             continue;
         }
-        all.push(Subject { name: (*name).into(), program, words, input: lines(), seed: None, is_own: false });
+        all.push(Subject { name: (*name).into(), program, words, input: lines(), options: &[], is_own: false });
     }
     all
 }
@@ -75,7 +82,7 @@ impl Subject {
         let path = place.folder.join("recording");
         let mut command = place.clew(["record", "--quiet", "--output"]);
         command.arg(&path);
-        command.args(self.seed.iter().flat_map(|s| ["--seed", s]));
+        command.args(self.options);
         command.arg("--").arg(&self.program).args(self.words).env("LC_ALL", "C");
         let output = finish(command, &self.input);
         assert_eq!(output.status.code(), Some(0), "{}: {}", self.name, String::from_utf8_lossy(&output.stderr));

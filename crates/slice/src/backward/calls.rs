@@ -1,0 +1,56 @@
+//! System calls on the way back: what they answered and delivered comes from what they were given.
+
+use super::{At, Satisfied, Touched, Walk};
+use crate::registers::RegId;
+use crate::syscalls;
+
+impl Walk<'_> {
+    pub(super) fn syscall(&mut self, pc: u64, (execution, insn, segment): (u32, u16, u32), call: usize) {
+        let mut s = Satisfied::default();
+        self.satisfy_reg(RegId::RAX, 0xff, true, &mut s);
+        // These hold the place of the call and the flags.
+        let mut clobbered = Satisfied::default();
+        self.satisfy_reg(RegId::RCX, 0xff, true, &mut clobbered);
+        self.satisfy_reg(RegId::R11, 0xff, true, &mut clobbered);
+        let window = self.window;
+        let effects = window.calls.get(call).and_then(|c| c.as_ref());
+        if let Some((from, to, len)) = effects.and_then(syscalls::moves) {
+            self.move_wants(from, to, len);
+        }
+        for (addr, len) in effects.iter().flat_map(|e| e.writes.iter().copied().chain(syscalls::maps(e))) {
+            self.satisfy_mem(&Touched { addr, len }, true, None, &mut s);
+        }
+        if s.by.is_empty() {
+            return;
+        }
+        let at = At { execution, insn, segment, border: None, given: false };
+        let by = std::mem::take(&mut s.by);
+        let node = self.join(pc, &at, &by, Some(call as u32));
+        if self.is_too_far(node) {
+            return;
+        }
+        let nr = effects.map_or(u64::MAX, |e| e.nr);
+        for reg in syscalls::argument_registers(nr) {
+            self.want_reg(*reg, 0xff, node);
+        }
+        for (addr, len) in effects.iter().flat_map(|e| syscalls::reads(e)) {
+            self.want_mem(addr, len, node);
+        }
+        self.want_control(self.window.parents[segment as usize], node);
+    }
+
+    /// Memory came from elsewhere as a whole.
+    fn move_wants(&mut self, from: u64, to: u64, len: u64) {
+        let mut taken = std::mem::take(&mut self.taken_mem);
+        self.mem.take(to, len, true, &mut taken);
+        let nodes = &self.slice.nodes;
+        let distance = |n: u32| nodes[n as usize].distance;
+        for (w, offset) in taken.drain(..) {
+            for byte in (0..8).filter(|b| w.mask >> b & 1 != 0) {
+                let at = from.wrapping_add_signed(offset + byte);
+                self.mem.add(at, 1, w.node, w.token, self.options.edges, &distance);
+            }
+        }
+        self.taken_mem = taken;
+    }
+}

@@ -1,0 +1,79 @@
+//! The dynamic linker on the way back: what it makes is given, what it only keeps for its callers goes on to where it
+//! came from.
+
+use super::{Satisfied, Touched, Walk, shifted};
+use crate::insn::{Def, Insn, Mode, Place, Role, StateMove};
+use crate::registers::RegId;
+
+impl Walk<'_> {
+    /// An instruction of the dynamic linker: what it computes is given, what it only moves (arguments of the call that it
+    /// binds) goes on to where it came from.
+    pub(super) fn take_as_given(&mut self, insn: &Insn, touched: &[Touched]) {
+        match insn.state {
+            Some(StateMove::Restore) => return self.lay_state_aside(),
+            Some(StateMove::Save) => return self.take_state_up(),
+            None => {}
+        }
+        for part in &insn.parts {
+            if part.mode == Mode::Through {
+                self.pass_through(&part.defs[0].place, &part.uses);
+                continue;
+            }
+            let follows = insn.copies && part.mode == Mode::Bytes;
+            for def in &part.defs {
+                for (node, bytes) in self.taken_bytes(def, touched) {
+                    let s = Satisfied { by: Vec::new(), bytes, beyond: false };
+                    let values = part.uses.iter().filter(|u| follows && u.role == Role::Value);
+                    values.for_each(|u| self.want_use(u, part.mode, &s, touched, node));
+                }
+            }
+        }
+    }
+
+    /// The linker gives the registers for floating point back as it found them; what they hold meanwhile is its own.
+    fn lay_state_aside(&mut self) {
+        let mut taken = std::mem::take(&mut self.taken);
+        let aside = self.aside.entry(self.thread).or_default();
+        for reg in RegId::extended() {
+            self.regs.take(reg, reg.all(), true, &mut taken);
+            aside.extend(taken.drain(..).map(|w| (reg, w)));
+        }
+        self.taken = taken;
+    }
+
+    fn take_state_up(&mut self) {
+        for (reg, want) in self.aside.remove(&self.thread).unwrap_or_default() {
+            self.add_reg(reg, want);
+        }
+    }
+
+    /// Takes what is wanted of a definition: who wants it, and which bytes from its beginning.
+    fn taken_bytes(&mut self, def: &Def, touched: &[Touched]) -> Vec<(u32, u64)> {
+        match def.place {
+            Place::Reg(reg) => {
+                let mut taken = std::mem::take(&mut self.taken);
+                self.regs.take(reg, def.mask, def.kills, &mut taken);
+                let first = def.mask.trailing_zeros().min(63);
+                let found = taken.drain(..).map(|w| (w.node, w.mask >> first)).collect();
+                self.taken = taken;
+                found
+            }
+            Place::Mem(m) => {
+                let Some(t) = touched.get(usize::from(m)).copied() else { return Vec::new() };
+                let mut taken = std::mem::take(&mut self.taken_mem);
+                if t.len != 0 {
+                    self.mem.take(t.addr, t.len, def.kills, &mut taken);
+                }
+                let mut found = Vec::new();
+                for (w, offset) in taken.drain(..) {
+                    match w.token {
+                        0 => found.push((w.node, shifted(w.mask, offset))),
+                        _ => self.found_save(&w, None),
+                    }
+                }
+                self.taken_mem = taken;
+                found
+            }
+        }
+    }
+}
