@@ -11,9 +11,10 @@ mod common;
 mod perturbation;
 
 use perturbation::subject::{Subject, subjects};
-use perturbation::{Tally, check_pairs};
+use perturbation::{Tally, check_pairs, nesting, with_stage};
 use slice::Omit;
-use testkit::sample;
+use testkit::random::Random;
+use testkit::{repository, sample};
 
 /// Pairs of program and value that are done normally, and all of them.
 const SOME: usize = 40;
@@ -72,4 +73,39 @@ fn leaving_out_dependences_through_registers_is_noticed() {
 #[test]
 fn leaving_out_dependences_through_flags_is_noticed() {
     check_noticed(Omit::Flags);
+}
+
+/// Headers of blocks that the slices of random instructions of a guest lack.
+fn headers_missing(samples: usize, omit: Option<Omit>) -> Vec<String> {
+    let subjects = subjects();
+    let subject = subjects.iter().find(|s| s.name == "sorting-O0").expect("it is one of ours");
+    let source = std::fs::read_to_string(repository().join("guests/slice/sorting.c")).expect("the source is there");
+    let mut random = Random::new(5);
+    let check =
+        |stage: &mut perturbation::Stage<'_>| stage.check_headers(("sorting.c", &source), samples, &mut random, omit);
+    let (looked_for, missing) = with_stage(subject, check);
+    sample::say(&format!(
+        "slices: {looked_for} headers of {samples} instructions looked for, {} missing",
+        missing.len()
+    ));
+    assert!(looked_for > samples / 3, "the sample says too little");
+    missing
+}
+
+#[test]
+fn what_stands_inside_a_block_depends_on_its_header() {
+    assert_eq!(headers_missing(if sample::full() { 150 } else { 30 }, None), Vec::<String>::new());
+}
+
+#[test]
+fn leaving_out_control_dependences_is_noticed() {
+    assert!(!headers_missing(20, Some(Omit::Control)).is_empty());
+}
+
+#[test]
+fn headers_are_told_by_indentation() {
+    let source = "int f() {\n  for (;;) {\n    x;\n    if (a)\n      b;\n    else {\n      c;\n    }\n  }\n}";
+    for (line, expected) in [(3, &[2][..]), (5, &[4, 2]), (7, &[4, 2]), (2, &[])] {
+        assert_eq!(nesting::headers(source, line), expected, "line {line}");
+    }
 }

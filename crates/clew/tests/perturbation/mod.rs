@@ -1,6 +1,7 @@
 //! Changing what a slice leaves out, and looking whether the value that was sliced changes.
 
 pub mod course;
+pub mod nesting;
 pub mod subject;
 mod writers;
 
@@ -14,6 +15,7 @@ use session::{EngineProgram, Replayer, Session, Traces, images_of, read_from, re
 use slice::{Builder, CallEffects, Criterion, NoFacts, Omit, Options, Prepare, RegId, Window, backward};
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use subject::Subject;
@@ -64,9 +66,10 @@ impl fmt::Display for Tally {
 }
 
 /// A recorded subject that can be visited.
-struct Stage<'a> {
+pub struct Stage<'a> {
     name: &'a str,
     session: Session,
+    loaded: image::LoadedImages,
     facts: Program,
     calls: Vec<CallEffects>,
 }
@@ -93,28 +96,37 @@ impl Sliced {
     }
 }
 
-/// Slices `pairs` random values of a subject and changes what is left out.
-pub fn check_pairs(subject: &Subject, pairs: usize, seed: u64, omit: Option<Omit>) -> Tally {
-    let place = Place::new(&format!("right-{}-{seed}-{omit:?}", subject.name));
+/// Records a subject and does something with it.
+pub fn with_stage<T>(subject: &Subject, work: impl FnOnce(&mut Stage<'_>) -> T) -> T {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let place = Place::new(&format!("right-{}-{}", subject.name, NEXT.fetch_add(1, Ordering::Relaxed)));
     let recording = subject.record(&place);
     let engine = EngineProgram::in_memory(clew::ENGINE).expect("the engine can be started");
     let replayer = Replayer { engine: &engine, recording: &recording };
     let unit = replayer.images()[0];
     let mut stage = Stage::open(&subject.name, &replayer, &recording, unit);
-    let mut random = Random::new(seed);
-    let mut tally = Tally::default();
-    let whole = stage.whole();
-    for _ in 0..pairs {
-        let sliced = stage.slice(&whole, &mut random, omit);
-        let done = stage.change(&sliced, &mut random);
-        tally.add(&done);
-        if omit.is_some() && !tally.violations.is_empty() {
-            break;
-        }
-    }
+    let done = work(&mut stage);
     drop(stage);
     place.done();
-    tally
+    done
+}
+
+/// Slices `pairs` random values of a subject and changes what is left out.
+pub fn check_pairs(subject: &Subject, pairs: usize, seed: u64, omit: Option<Omit>) -> Tally {
+    with_stage(subject, |stage| {
+        let mut random = Random::new(seed);
+        let mut tally = Tally::default();
+        let whole = stage.whole();
+        for _ in 0..pairs {
+            let sliced = stage.slice(&whole, &mut random, omit);
+            let done = stage.change(&sliced, &mut random);
+            tally.add(&done);
+            if omit.is_some() && !tally.violations.is_empty() {
+                break;
+            }
+        }
+        tally
+    })
 }
 
 /// Hands chunks to a builder that outlives the reader of the trace.
@@ -136,7 +148,7 @@ impl<'a> Stage<'a> {
         let paths: Vec<_> = loaded.iter().map(|l| names.get(l.image.path()).cloned()).collect();
         let facts = Program::new(&session, &loaded, &paths, true).expect("the code can be read");
         let calls = tracing::calls(recording, &unit).expect("the log can be read");
-        Stage { name, session, facts, calls }
+        Stage { name, session, loaded, facts, calls }
     }
 
     fn window(&mut self, to: Moment) -> Window {
@@ -147,6 +159,7 @@ impl<'a> Stage<'a> {
 
     /// Everything that ran.
     fn whole(&mut self) -> Course {
+        self.session.seek_end(&mut || false).expect("the end is reached");
         let end = self.session.moment();
         let window = self.window(end);
         Course::new(&window, &HashSet::new())
