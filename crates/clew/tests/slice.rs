@@ -241,6 +241,22 @@ fn a_smashed_return_address_leads_to_the_copy_that_wrote_it() {
 }
 
 #[test]
+fn divisions_by_zero_and_jumps_to_nowhere_lead_to_their_operands() {
+    let crashes = [
+        ("divide", 136, "part, divide, which", "beside, aside, nothing, wild"),
+        ("null", 139, "nothing, take, call, which", "beside, aside, part, wild"),
+        ("wild", 139, "wild, take, call, which", "beside, aside, part, nothing"),
+    ];
+    for level in LEVELS {
+        for (word, status, inside, outside) in crashes {
+            let run = Recorded::new("crashes", level, &[word], b"", status);
+            run.slice(&["--crash"]).check(inside, outside);
+            run.done();
+        }
+    }
+}
+
+#[test]
 fn a_double_free_leads_to_the_shallow_copy_in_two_steps() {
     for level in LEVELS {
         let run = Recorded::new("twice", level, &[], b"", 134);

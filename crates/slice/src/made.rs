@@ -3,7 +3,7 @@
 use model::GuestAddr;
 use model::wire::BlockDef;
 use trace::block::Block;
-use trace::event::Event;
+use trace::event::{Event, Insn as InsnEvent, Mem};
 use trace::format::Special;
 use trace::plan::Planner;
 
@@ -72,8 +72,26 @@ impl Made {
         self.window.addresses.extend_from_slice(addresses);
     }
 
+    /// The string instruction that a block consists of runs so many times; addresses, and whether they are read.
+    pub fn ran_long(&mut self, block: u32, count: u64, addresses: &[(u64, bool)]) {
+        let code = &self.window.codes[block as usize];
+        let insn = InsnEvent { thread: self.window.threads.1, pc: code.pc, block, index: 0 };
+        self.window.events.push(Event::Insn(insn));
+        for (addr, read) in addresses {
+            let (addr, read, write) = (*addr, *read, !*read);
+            let mem = Mem { addr, size: 1, count, down: false, read, write, conditional: false };
+            self.window.events.push(Event::Mem(mem));
+            self.window.addresses.push(addr);
+        }
+        self.close_events();
+    }
+
     fn event(&mut self, event: Event) {
         self.window.events.push(event);
+        self.close_events();
+    }
+
+    fn close_events(&mut self) {
         self.window.runs.push(self.window.events.len() as u32);
         self.window.blocks.push(EVENTS);
     }

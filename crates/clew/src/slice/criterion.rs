@@ -5,11 +5,11 @@ use super::outputs::Outputs;
 use crate::cli::Slice as Options;
 use crate::switch::At;
 use crate::switch::Place;
-use iced_x86::{Decoder, DecoderOptions};
+use iced_x86::{Decoder, DecoderOptions, OpKind, Register};
 use image::{Inspector, LoadedImages};
 use model::GuestAddr;
 use model::log::Ending;
-use model::serve::Moment;
+use model::serve::{Moment, State};
 use recording::{Recording, UnitName};
 use session::Session;
 use slice::insn::{Control, Maker, Place as Operand};
@@ -126,10 +126,19 @@ impl Finder<'_> {
                 criterion.registers.push((reg, u.mask));
             }
         }
+        let state = self.session.registers(self.session.place().thread).map_err(Refusal::internal)?;
         // A return to an address that no CPU accepts dies before it jumps.
         if made.control == Control::Return {
-            let state = self.session.registers(self.session.place().thread).map_err(Refusal::internal)?;
             criterion.memory.push((state.gpr[usize::from(RegId::RSP.0)], 8));
+        }
+        // Where the fault is not one of the operand itself (a division by it), what it holds counts.
+        let operand = (0..insn.op_count()).find(|n| insn.op_kind(*n) == OpKind::Memory);
+        let read = made.mem.iter().find(|m| m.read && m.size != 0);
+        if let (Some(operand), Some(read)) = (operand, read)
+            && let Some(at) = insn.virtual_address(operand, 0, |reg, _, _| value_of(&state, reg))
+            && self.session.read(GuestAddr(at), &mut vec![0; read.size as usize]).unwrap_or(0) == read.size as usize
+        {
+            criterion.memory.push((at, u64::from(read.size)));
         }
         Ok(())
     }
@@ -321,6 +330,18 @@ impl Finder<'_> {
                 None => format!("{pc:#x}"),
             },
         }
+    }
+}
+
+/// A register as addresses use it.
+fn value_of(state: &State, reg: Register) -> Option<u64> {
+    match reg {
+        Register::FS => Some(state.fs_base),
+        Register::GS => Some(state.gs_base),
+        r if r.is_segment_register() => Some(0),
+        r if r.is_gpr64() => state.gpr.get(r.number()).copied(),
+        r if r.is_gpr32() => state.gpr.get(r.number()).map(|v| v & 0xffff_ffff),
+        _ => None,
     }
 }
 

@@ -22,7 +22,7 @@ impl Walk<'_> {
             let follows = insn.copies && part.mode == Mode::Bytes;
             for def in &part.defs {
                 for (node, bytes) in self.taken_bytes(def, touched) {
-                    let s = Satisfied { by: Vec::new(), bytes, beyond: false };
+                    let s = Satisfied { bytes, ..Satisfied::default() };
                     let values = part.uses.iter().filter(|u| follows && u.role == Role::Value);
                     values.for_each(|u| self.want_use(u, part.mode, &s, touched, node));
                 }

@@ -209,3 +209,16 @@ fn what_a_call_delivered_comes_from_the_call() {
     let (pcs, _) = made.slice(&mut Known::default(), &register(RAX, 0xff), &Options::default());
     assert_eq!(pcs, [0x1100, 0x2000]);
 }
+
+#[test]
+fn one_byte_of_a_long_copy_comes_from_one_byte() {
+    let mut made = Made::default();
+    // rep movsb
+    let copy = made.block(0x1000, "f3 a4");
+    made.ran_long(copy, 200, &[(0x5000, true), (0x6003, false)]);
+    let (pcs, inputs) = made.slice(&mut Known::default(), &memory(0x6003 + 0x85, 1), &Options::default());
+    assert_eq!(pcs, [0x1000]);
+    let bytes =
+        inputs.iter().filter_map(|i| if let Input::Mem { addr, mask, .. } = i { Some((*addr, *mask)) } else { None });
+    assert_eq!(bytes.collect::<Vec<_>>(), [(0x5080, 0x20)]);
+}
