@@ -23,6 +23,10 @@ pub struct Known {
 }
 
 impl Facts for Known {
+    fn other_ways(&mut self, _: u64, _: u64) -> crate::facts::MayDefine {
+        crate::facts::MayDefine::default()
+    }
+
     fn merge(&mut self, branch: u64) -> Merge {
         self.merges.iter().find(|(b, _)| *b == branch).map_or(Merge::Exit, |(_, at)| Merge::At(*at))
     }
@@ -122,7 +126,7 @@ impl Made {
             code.refine(known, true);
         }
         self.window.calls = self.calls.into_iter().map(Some).collect();
-        crate::control::find_parents(&mut self.window, known);
-        backward(&self.window, criterion, options, &mut || false)
+        crate::control::find_parents(&mut self.window, known, false);
+        backward(&self.window, criterion, options, known, &mut || false)
     }
 }

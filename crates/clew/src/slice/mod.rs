@@ -32,6 +32,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+/// Instructions of a slice beyond which it is cut: each takes some 64 bytes of memory.
+const MOST_NODES: usize = 30_000_000;
+
 /// What was found, with everything that is needed to tell it.
 pub struct Answer {
     pub recording: String,
@@ -162,6 +165,7 @@ impl Job<'_> {
             prune_memory,
             prune_registers,
             depth: self.options.depth.unwrap_or(0),
+            most_nodes: MOST_NODES,
             relevant: self.relevant(),
             pointers: self.options.pointers,
             missing_output: self.is_missing(),
@@ -186,7 +190,11 @@ impl Job<'_> {
             limits.push(format!("only the last {n} million instructions were traced (--window)"));
         }
         if slice.cut {
-            limits.push("the time ran out, or it was interrupted: the slice is not complete (--budget)".into());
+            let why = match slice.nodes.len() > MOST_NODES {
+                true => "it has too many instructions".to_owned(),
+                false => "the time ran out, or it was interrupted (--budget)".to_owned(),
+            };
+            limits.push(format!("the slice is not complete: {why}; it was followed from the criterion back so far"));
         }
         let recording = self.name();
         Ok(Answer { recording, unit, start, window, slice, loaded, paths, limits, times })

@@ -136,6 +136,11 @@ impl Show<'_> {
     fn line_edges(&mut self) -> BTreeSet<(String, String, String)> {
         let mut all = BTreeSet::new();
         for edge in &self.answer.slice.edges {
+            let node = self.answer.slice.nodes[edge.maker as usize];
+            if self.squash.shown(&node, &mut self.origins).is_none() {
+                // Nobody's own code led there.
+                continue;
+            }
             let (user, maker) = (self.line_of(edge.user), self.line_of(edge.maker));
             if user != maker {
                 all.insert((user, maker, self.because(edge.why, edge.user)));

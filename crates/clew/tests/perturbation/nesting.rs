@@ -63,7 +63,8 @@ impl Stage<'_> {
             let to: Moment = self.session.moment();
             let window: Window = self.window(to);
             let criterion = Criterion { instructions: vec![step.pc], ..Criterion::default() };
-            let slice = backward(&window, &criterion, &Options { omit, ..Options::default() }, &mut || false);
+            let slice =
+                backward(&window, &criterion, &Options { omit, ..Options::default() }, &mut self.facts, &mut || false);
             let lines: BTreeSet<u32> = slice.nodes.iter().filter_map(|n| self.line(n.pc, file)).collect();
             for header in headers(source, line) {
                 looked_for += 1;

@@ -1,30 +1,30 @@
 //! System calls on the way back: what they answered and delivered comes from what they were given.
 
-use super::{At, Satisfied, Touched, Walk};
+use super::visit::Satisfied;
+use super::{At, Touched, Walk};
 use crate::registers::RegId;
 use crate::syscalls;
 
 impl Walk<'_> {
     pub(super) fn syscall(&mut self, pc: u64, (execution, insn, segment): (u32, u16, u32), call: usize) {
-        let mut s = Satisfied::default();
-        self.satisfy_reg(RegId::RAX, 0xff, true, &mut s);
+        let (mut s, mut by) = (Satisfied::default(), Vec::new());
+        self.satisfy_reg(RegId::RAX, 0xff, true, &mut s, &mut by);
         // These hold the place of the call and the flags.
-        let mut clobbered = Satisfied::default();
-        self.satisfy_reg(RegId::RCX, 0xff, true, &mut clobbered);
-        self.satisfy_reg(RegId::R11, 0xff, true, &mut clobbered);
+        let mut clobbered = Vec::new();
+        self.satisfy_reg(RegId::RCX, 0xff, true, &mut s, &mut clobbered);
+        self.satisfy_reg(RegId::R11, 0xff, true, &mut s, &mut clobbered);
         let window = self.window;
         let effects = window.calls.get(call).and_then(|c| c.as_ref());
         if let Some((from, to, len)) = effects.and_then(syscalls::moves) {
             self.move_wants(from, to, len);
         }
         for (addr, len) in effects.iter().flat_map(|e| e.writes.iter().copied().chain(syscalls::maps(e))) {
-            self.satisfy_mem(&Touched { addr, len }, true, None, &mut s);
+            self.satisfy_mem(&Touched { addr, len }, true, None, &mut s, &mut by);
         }
-        if s.by.is_empty() {
+        if by.is_empty() {
             return;
         }
         let at = At { execution, insn, segment, border: None, given: false };
-        let by = std::mem::take(&mut s.by);
         let node = self.join(pc, &at, &by, Some(call as u32));
         if self.is_too_far(node) {
             return;

@@ -1,7 +1,8 @@
 //! The dynamic linker on the way back: what it makes is given, what it only keeps for its callers goes on to where it
 //! came from.
 
-use super::{Satisfied, Touched, Walk, shifted};
+use super::visit::{Satisfied, shifted};
+use super::{Touched, Walk};
 use crate::insn::{Def, Insn, Mode, Place, Role, StateMove};
 use crate::registers::RegId;
 
@@ -22,7 +23,7 @@ impl Walk<'_> {
             let follows = insn.copies && part.mode == Mode::Bytes;
             for def in &part.defs {
                 for (node, bytes) in self.taken_bytes(def, touched) {
-                    let s = Satisfied { bytes, ..Satisfied::default() };
+                    let s = Satisfied { any: true, bytes, beyond: false };
                     let values = part.uses.iter().filter(|u| follows && u.role == Role::Value);
                     values.for_each(|u| self.want_use(u, part.mode, &s, touched, node));
                 }
@@ -64,13 +65,7 @@ impl Walk<'_> {
                 if t.len != 0 {
                     self.mem.take(t.addr, t.len, def.kills, &mut taken);
                 }
-                let mut found = Vec::new();
-                for (w, offset) in taken.drain(..) {
-                    match w.token {
-                        0 => found.push((w.node, shifted(w.mask, offset))),
-                        _ => self.found_save(&w, None),
-                    }
-                }
+                let found = taken.drain(..).map(|(w, offset)| (w.node, shifted(w.mask, offset))).collect();
                 self.taken_mem = taken;
                 found
             }

@@ -12,6 +12,8 @@
 //! far as the parts of instructions ([`crate::insn`]) say everything. May miss: what the headers of [`crate::insn`] and
 //! [`crate::control`] name.
 
+mod calls;
+mod given;
 mod visit;
 
 use std::collections::HashSet;
@@ -112,6 +114,8 @@ struct Walk<'w> {
     others: FastMap<u32, RegWants>,
     /// Wants of threads in whose handlers the walk is.
     interrupted: FastMap<u32, Vec<RegWants>>,
+    /// Wants of registers that the dynamic linker keeps for its caller, by thread.
+    aside: FastMap<u32, Vec<(RegId, Want)>>,
     mem: MemWants,
     /// Wanted ends of segments.
     controls: FastMap<u32, u32>,
@@ -167,6 +171,7 @@ impl<'w> Walk<'w> {
             regs: RegWants::default(),
             others: FastMap::default(),
             interrupted: FastMap::default(),
+            aside: FastMap::default(),
             mem: MemWants::default(),
             controls: FastMap::default(),
             potential: HashSet::new(),
@@ -267,6 +272,9 @@ impl<'w> Walk<'w> {
             let addr = self.window.addresses[address + usize::from(*n)];
             *size != 0 && self.mem.touches(addr, *size)
         };
+        if code.saves_state && !self.aside.is_empty() {
+            return true;
+        }
         self.mem.groups != 0 && code.stores.iter().any(store)
     }
 
@@ -281,7 +289,8 @@ impl<'w> Walk<'w> {
             let in_segment = segment + code.segment_of(n as u16) as u32;
             let decider = if n == last { self.decided(in_segment) } else { None };
             let forced = self.is_forced(insn.pc) | self.is_awaited(execution, n as u16);
-            if decider.is_none() && self.regs.any & insn.defines == 0 && !insn.stores && !forced {
+            let defines = self.regs.any & insn.defines != 0 || insn.stores || insn.state.is_some();
+            if decider.is_none() && !defines && !forced {
                 continue;
             }
             let addresses = &self.window.addresses[address..][code.accesses_of(n)];

@@ -2,9 +2,8 @@
 
 use crate::facts::Border;
 use crate::graph::{Edge, Input, Node, Slice, Why};
-use crate::insn::{Def, Insn, Mode, Place, Role, Use};
+use crate::insn::{Insn, Mode, Place, Role, Use};
 use crate::registers::RegId;
-use crate::syscalls;
 use crate::wants::Want;
 use crate::window::NOTHING;
 
@@ -14,7 +13,7 @@ use super::{At, Omit, Touched, Walk};
 const MOST_PARTS: usize = 8;
 
 /// The bytes of a group of eight that lies at `offset` from the beginning of an access, counted from there.
-fn shifted(mask: u64, offset: i64) -> u64 {
+pub(super) fn shifted(mask: u64, offset: i64) -> u64 {
     match offset {
         0..64 => mask << offset,
         -7..0 => mask >> -offset,
@@ -24,13 +23,13 @@ fn shifted(mask: u64, offset: i64) -> u64 {
 
 /// What an instruction defined and somebody wanted.
 #[derive(Clone, Copy, Default)]
-struct Satisfied {
+pub(super) struct Satisfied {
     /// Somebody did.
-    any: bool,
+    pub any: bool,
     /// Which bytes of the destination, counted from its start, if they are followed one by one.
-    bytes: u64,
+    pub bytes: u64,
     /// More bytes than that has bits for.
-    beyond: bool,
+    pub beyond: bool,
 }
 
 impl Walk<'_> {
@@ -104,58 +103,12 @@ impl Walk<'_> {
         }
     }
 
-    /// An instruction of the dynamic linker: what it computes is given, what it only moves (arguments of the call that it
-    /// binds) goes on to where it came from.
-    fn take_as_given(&mut self, insn: &Insn, touched: &[Touched]) {
-        for part in &insn.parts {
-            if part.mode == Mode::Through {
-                self.pass_through(&part.defs[0].place, &part.uses);
-                continue;
-            }
-            let follows = insn.copies && part.mode == Mode::Bytes;
-            for def in &part.defs {
-                for (node, bytes) in self.taken_bytes(def, touched) {
-                    let s = Satisfied { any: true, bytes, beyond: false };
-                    let values = part.uses.iter().filter(|u| follows && u.role == Role::Value);
-                    values.for_each(|u| self.want_use(u, part.mode, &s, touched, node));
-                }
-            }
-        }
-    }
-
-    /// Takes what is wanted of a definition: who wants it, and which bytes from its beginning.
-    fn taken_bytes(&mut self, def: &Def, touched: &[Touched]) -> Vec<(u32, u64)> {
-        match def.place {
-            Place::Reg(reg) => {
-                let mut taken = std::mem::take(&mut self.taken);
-                self.regs.take(reg, def.mask, def.kills, &mut taken);
-                let first = def.mask.trailing_zeros().min(63);
-                let found = taken.drain(..).map(|w| (w.node, w.mask >> first)).collect();
-                self.taken = taken;
-                found
-            }
-            Place::Mem(m) => {
-                let Some(t) = touched.get(usize::from(m)).copied() else { return Vec::new() };
-                let mut taken = std::mem::take(&mut self.taken_mem);
-                if t.len != 0 {
-                    self.mem.take(t.addr, t.len, def.kills, &mut taken);
-                }
-                let mut found = Vec::new();
-                for (w, offset) in taken.drain(..) {
-                    found.push((w.node, shifted(w.mask, offset)));
-                }
-                self.taken_mem = taken;
-                found
-            }
-        }
-    }
-
-    fn is_too_far(&self, node: u32) -> bool {
+    pub(super) fn is_too_far(&self, node: u32) -> bool {
         self.options.depth != 0 && self.slice.nodes[node as usize].distance >= self.options.depth
     }
 
     /// Adds a node that these want.
-    fn join(&mut self, pc: u64, at: &At, by: &[(u32, Why)], call: Option<u32>) -> u32 {
+    pub(super) fn join(&mut self, pc: u64, at: &At, by: &[(u32, Why)], call: Option<u32>) -> u32 {
         let nodes = &self.slice.nodes;
         let nearest = by.iter().min_by_key(|(user, _)| nodes[*user as usize].distance);
         let (via, why) = nearest.copied().unwrap_or((0, Why::Criterion));
@@ -177,7 +130,14 @@ impl Walk<'_> {
         node
     }
 
-    fn satisfy_reg(&mut self, reg: RegId, mask: u64, kills: bool, s: &mut Satisfied, by: &mut Vec<(u32, Why)>) {
+    pub(super) fn satisfy_reg(
+        &mut self,
+        reg: RegId,
+        mask: u64,
+        kills: bool,
+        s: &mut Satisfied,
+        by: &mut Vec<(u32, Why)>,
+    ) {
         if self.regs.any & reg.bit() == 0 {
             return;
         }
@@ -192,7 +152,14 @@ impl Walk<'_> {
         self.taken = taken;
     }
 
-    fn satisfy_mem(&mut self, t: &Touched, kills: bool, at: Option<&At>, s: &mut Satisfied, by: &mut Vec<(u32, Why)>) {
+    pub(super) fn satisfy_mem(
+        &mut self,
+        t: &Touched,
+        kills: bool,
+        at: Option<&At>,
+        s: &mut Satisfied,
+        by: &mut Vec<(u32, Why)>,
+    ) {
         if t.len == 0 || t.len <= 1 << 16 && !self.mem.touches(t.addr, t.len as u32) {
             return;
         }
@@ -255,7 +222,7 @@ impl Walk<'_> {
     }
 
     /// One register is another name for a second one.
-    fn pass_through(&mut self, to: &Place, from: &[Use]) {
+    pub(super) fn pass_through(&mut self, to: &Place, from: &[Use]) {
         let (Place::Reg(to), Some(Use { place: Place::Reg(from), .. })) = (to, from.first()) else { return };
         let mut taken = std::mem::take(&mut self.taken);
         self.regs.take(*to, to.all(), true, &mut taken);
@@ -267,7 +234,7 @@ impl Walk<'_> {
 
     // ---- wanting ----
 
-    fn want_use(&mut self, u: &Use, mode: Mode, s: &Satisfied, touched: &[Touched], node: u32) {
+    pub(super) fn want_use(&mut self, u: &Use, mode: Mode, s: &Satisfied, touched: &[Touched], node: u32) {
         let by_bytes = matches!(mode, Mode::Bytes | Mode::Signed) && u.role == Role::Value;
         match u.place {
             Place::Reg(reg) => {
@@ -331,7 +298,7 @@ impl Walk<'_> {
         }
     }
 
-    fn add_reg(&mut self, reg: RegId, want: Want) {
+    pub(super) fn add_reg(&mut self, reg: RegId, want: Want) {
         if reg == RegId::RSP {
             return;
         }
@@ -360,56 +327,6 @@ impl Walk<'_> {
         if nearer(*slot) {
             *slot = node;
         }
-    }
-
-    // ---- system calls, and the end ----
-
-    pub(super) fn syscall(&mut self, pc: u64, (execution, insn, segment): (u32, u16, u32), call: usize) {
-        let (mut s, mut by) = (Satisfied::default(), Vec::new());
-        self.satisfy_reg(RegId::RAX, 0xff, true, &mut s, &mut by);
-        // These hold the place of the call and the flags.
-        let mut clobbered = Vec::new();
-        self.satisfy_reg(RegId::RCX, 0xff, true, &mut s, &mut clobbered);
-        self.satisfy_reg(RegId::R11, 0xff, true, &mut s, &mut clobbered);
-        let window = self.window;
-        let effects = window.calls.get(call).and_then(|c| c.as_ref());
-        if let Some((from, to, len)) = effects.and_then(syscalls::moves) {
-            self.move_wants(from, to, len);
-        }
-        for (addr, len) in effects.iter().flat_map(|e| e.writes.iter().copied().chain(syscalls::maps(e))) {
-            self.satisfy_mem(&Touched { addr, len }, true, None, &mut s, &mut by);
-        }
-        if by.is_empty() {
-            return;
-        }
-        let at = At { execution, insn, segment, border: None, given: false };
-        let node = self.join(pc, &at, &by, Some(call as u32));
-        if self.is_too_far(node) {
-            return;
-        }
-        let nr = effects.map_or(u64::MAX, |e| e.nr);
-        for reg in syscalls::argument_registers(nr) {
-            self.want_reg(*reg, 0xff, node);
-        }
-        for (addr, len) in effects.iter().flat_map(|e| syscalls::reads(e)) {
-            self.want_mem(addr, len, node);
-        }
-        self.want_control(self.window.parents[segment as usize], node);
-    }
-
-    /// Memory came from elsewhere as a whole.
-    fn move_wants(&mut self, from: u64, to: u64, len: u64) {
-        let mut taken = std::mem::take(&mut self.taken_mem);
-        self.mem.take(to, len, true, &mut taken);
-        let nodes = &self.slice.nodes;
-        let distance = |n: u32| nodes[n as usize].distance;
-        for (w, offset) in taken.drain(..) {
-            for byte in (0..8).filter(|b| w.mask >> b & 1 != 0) {
-                let at = from.wrapping_add_signed(offset + byte);
-                self.mem.add(at, 1, w.node, w.token, self.options.edges, &distance);
-            }
-        }
-        self.taken_mem = taken;
     }
 
     pub(super) fn finish(self) -> Slice {
