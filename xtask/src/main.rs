@@ -50,6 +50,7 @@ const USAGE: &str = "usage: cargo xtask TASK [OPTIONS]
                   --publish
   bench record  recording and replay: ratios to native, sizes        --rounds N  --only TEXT  --quick  --no-peers
                   --publish
+  bench slice   tracing, slices, memory                              --only TEXT  --quick  --no-peers  --publish
 
 Every suite takes --clew PATH for another binary than the workspace's own.
 ";
@@ -142,7 +143,8 @@ fn run(task: &str, mut args: Args) -> Result<bool, String> {
             match what.as_deref() {
                 Some("engine") => show(check::run_bench(&request)?),
                 Some("record") => show(check::run_record_bench(&request)?),
-                _ => Err("only `bench engine` and `bench record` exist".to_owned()),
+                Some("slice") => show(bench::slice::bench(&request)?),
+                _ => Err("only `bench engine`, `bench record` and `bench slice` exist".to_owned()),
             }
         }
         _ => Err(format!("no task `{task}`\n\n{USAGE}")),

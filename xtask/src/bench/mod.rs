@@ -5,6 +5,7 @@
 //! longer than the whole measurement; read ratios as good to about a tenth.
 
 pub mod record;
+pub mod slice;
 mod table;
 mod workloads;
 
