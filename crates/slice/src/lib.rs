@@ -4,8 +4,8 @@
 //! trace ─ Builder ─▶ Window (blocks, addresses, control parents) ─ backward ─▶ Slice (nodes, distances, paths, inputs)
 //!                       ▲ Facts: merges, saves and restores (from crate `flow`)
 //! ```
-//! [`window`] holds a traced stretch, [`insn`] says what each instruction makes of what, [`control`] who decided about
-//! what, [`backward`] walks. Nothing here knows a live process; whoever has one feeds a [`window::Builder`].
+//! [`window`] holds a traced stretch, [`insn`] says what each instruction makes of what, `control` who decided about
+//! what, [`mod@backward`] walks. Nothing here knows a live process; whoever has one feeds a [`window::Builder`].
 
 pub mod backward;
 pub mod code;

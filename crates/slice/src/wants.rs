@@ -14,7 +14,7 @@ pub struct Want {
     /// Which bytes; of memory, of a group of eight.
     pub mask: u64,
     pub node: u32,
-    /// A register that was restored from here, if not 0: see [`crate::backward`].
+    /// A register that was restored from here, if not 0: see [`mod@crate::backward`].
     pub token: u32,
 }
 

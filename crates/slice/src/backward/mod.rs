@@ -10,7 +10,7 @@
 //!
 //! Guarantee: on the same path and with the same store addresses, nothing outside the slice influences the criterion, as
 //! far as the parts of instructions ([`crate::insn`]) say everything. May miss: what the headers of [`crate::insn`] and
-//! [`crate::control`] name.
+//! `control` name.
 
 mod calls;
 mod given;
