@@ -4,7 +4,7 @@
 //! a node, and so does whatever runs because a branch of the slice went as it did. A chop is what a forward slice and a
 //! backward slice have in common.
 //!
-//! May miss: what [`crate::backward`] misses.
+//! May miss: what [`mod@crate::backward`] misses.
 
 use std::collections::HashSet;
 use trace::event::Event;
