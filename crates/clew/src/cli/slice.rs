@@ -55,6 +55,9 @@ pub struct Slice {
     /// Follow values only, not the branches that decided
     #[arg(long)]
     pub data_only: bool,
+    /// Tell lines that the value was made by (data) from those that only chose what made it (select)
+    #[arg(long, conflicts_with_all = ["forward", "data_only", "copies"])]
+    pub parts: bool,
     /// Follow only copies of the value
     #[arg(long)]
     pub copies: bool,

@@ -6,7 +6,7 @@
 use image::LoadedImages;
 use model::GuestAddr;
 use slice::{Sites, Slice, Window};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// Libraries here are nobody's own.
@@ -101,6 +101,8 @@ pub struct Line {
     pub distance: u32,
     /// The node nearest to the criterion.
     pub node: u32,
+    /// Some of it is in the data part of the value: not only chosen by it.
+    pub data: bool,
 }
 
 /// The lines of a slice, the nearest to the criterion first, and how many own lines ran in all.
@@ -113,6 +115,7 @@ struct Gathered {
     origin: Origin,
     distance: u32,
     node: u32,
+    data: bool,
     /// For each instruction how often, and the last segment that was counted.
     counts: BTreeMap<u64, (u64, u32)>,
 }
@@ -141,7 +144,13 @@ impl<'a> Squash<'a> {
 }
 
 /// Gathers the lines of a slice.
-pub fn gather(window: &Window, slice: &Slice, origins: &mut Origins<'_>, squash: &mut Squash<'_>) -> Lines {
+pub fn gather(
+    window: &Window,
+    slice: &Slice,
+    data: &HashSet<(u32, u16)>,
+    origins: &mut Origins<'_>,
+    squash: &mut Squash<'_>,
+) -> Lines {
     let mut lines: HashMap<Key, Gathered> = HashMap::new();
     for (n, node) in slice.nodes.iter().enumerate().skip(1) {
         let Some((segment, pc)) = squash.shown(node, origins) else { continue };
@@ -150,8 +159,10 @@ pub fn gather(window: &Window, slice: &Slice, origins: &mut Origins<'_>, squash:
             origin: origin.clone(),
             distance: u32::MAX,
             node: 0,
+            data: false,
             counts: BTreeMap::new(),
         });
+        line.data |= data.contains(&(node.execution, node.insn));
         if node.distance < line.distance {
             (line.distance, line.node) = (node.distance, n as u32);
         }
@@ -169,6 +180,7 @@ pub fn gather(window: &Window, slice: &Slice, origins: &mut Origins<'_>, squash:
             origin: g.origin,
             distance: g.distance,
             node: g.node,
+            data: g.data,
         })
         .collect();
     list.sort_by_key(|l| (l.distance, l.origin.key()));

@@ -27,7 +27,7 @@ use outputs::{Outputs, Piece};
 use recording::{Recording, UnitName};
 use session::{EngineProgram, ReplayOptions, Replayer, Session};
 use slice::{Criterion, Forward, Prepare, Slice, Window};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -42,6 +42,8 @@ pub struct Answer {
     pub start: Start,
     pub window: Window,
     pub slice: Slice,
+    /// What the value was made by, if that was asked for: executions and instructions.
+    pub data: HashSet<(u32, u16)>,
     pub loaded: image::LoadedImages,
     pub paths: Vec<Option<std::path::PathBuf>>,
     pub limits: Vec<String>,
@@ -64,7 +66,7 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
         Ok(answer) => {
             let mut origins = Origins::new(&answer.loaded, &|n| answer.paths.get(n).cloned().flatten());
             let mut squash = Squash::new(&answer.window, options.libs);
-            let lines = lines::gather(&answer.window, &answer.slice, &mut origins, &mut squash);
+            let lines = lines::gather(&answer.window, &answer.slice, &answer.data, &mut origins, &mut squash);
             let paint = Paint::for_stdout(color, startup);
             let mut show = show::Show { answer: &answer, lines: &lines, origins, squash, options, paint };
             match show.all() {
@@ -135,6 +137,7 @@ impl Job<'_> {
             images: &images,
             interrupted: &mut stop,
         };
+        self.say("looking for the criterion");
         let start = finder.find(&gathered)?;
         let find = begun.elapsed();
         let loaded = session.loaded(recording, &images).map_err(Refusal::internal)?;
@@ -147,9 +150,11 @@ impl Job<'_> {
             false => (None, start.moment),
         };
         let chopped = self.chopped(&loaded)?;
+        self.say("tracing");
         let traced = tracing::trace(&mut session, from, to, self.options.window, &mut stop);
         let traced = traced.map_err(Refusal::internal)?;
         let trace = begun.elapsed() - find;
+        self.say("finding out what decided about what");
         let calls = tracing::calls(recording, &unit).map_err(Refusal::internal)?;
         let facts = facts::Program::new(&session, &loaded, &paths, !self.options.no_refinement);
         let mut facts = facts.map_err(Refusal::internal)?;
@@ -172,9 +177,18 @@ impl Job<'_> {
             stacks: stacks(&session)?,
             ..slice::Options::default()
         };
+        self.say("following dependences");
         let slice = match self.options.forward {
             true => slice::forward(&window, &start.criterion, forward, &mut stop),
             false => slice::backward(&window, &start.criterion, &how, &mut facts, &mut stop),
+        };
+        let data = match self.options.parts {
+            true => {
+                let how = slice::Options { data_only: true, edges: false, relevant: false, ..how.clone() };
+                let part = slice::backward(&window, &start.criterion, &how, &mut facts, &mut stop);
+                part.nodes.iter().skip(1).map(|n| (n.execution, n.insn)).collect()
+            }
+            false => HashSet::new(),
         };
         let slice = match chopped {
             Some(place) => {
@@ -183,6 +197,7 @@ impl Job<'_> {
             }
             None => slice,
         };
+        self.say("");
         let times = Times { find, trace, prepare, slice: begun.elapsed() - find - trace - prepare };
         let mut limits = self.limits(unit);
         if traced.cut {
@@ -197,7 +212,19 @@ impl Job<'_> {
             limits.push(format!("the slice is not complete: {why}; it was followed from the criterion back so far"));
         }
         let recording = self.name();
-        Ok(Answer { recording, unit, start, window, slice, loaded, paths, limits, times })
+        Ok(Answer { recording, unit, start, window, slice, data, loaded, paths, limits, times })
+    }
+
+    /// Tells how far it is, on a terminal; nothing clears the line.
+    fn say(&self, what: &str) {
+        let o = self.options;
+        if o.quiet || o.json || !rustix::termios::isatty(rustix::stdio::stderr()) {
+            return;
+        }
+        message::stderr(&match what {
+            "" => "\r\x1b[K".to_owned(),
+            what => format!("\rclew: {what}\x1b[K"),
+        });
     }
 
     /// What is missing behind the last output was perhaps decided by a branch that went the wrong way.

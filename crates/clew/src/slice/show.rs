@@ -66,7 +66,12 @@ impl Show<'_> {
                     0 => format!("{}×", line.instances),
                     n => format!("{} of {n}", line.instances.min(n)),
                 };
-                let _ = writeln!(out, "  {at:>6}  {times:>10}  {}", text.unwrap_or_default());
+                let part = match (self.options.parts, line.data) {
+                    (false, _) => "",
+                    (true, true) => "  data  ",
+                    (true, false) => "  select",
+                };
+                let _ = writeln!(out, "  {at:>6}  {times:>10}{part}  {}", text.unwrap_or_default());
                 for edge in edges.get(&line.origin.short()).into_iter().flatten().take(SHOWN_EDGES) {
                     let _ = writeln!(out, "                        ← {edge}");
                 }
@@ -263,6 +268,7 @@ impl Show<'_> {
                     "distance": l.distance,
                     "instances": l.instances,
                     "executed": l.executed,
+                    "part": self.options.parts.then_some(if l.data { "data" } else { "select" }),
                     "text": text,
                 })
             })
