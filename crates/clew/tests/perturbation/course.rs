@@ -2,7 +2,7 @@
 
 use super::writers::Writers;
 use slice::insn::{Control, Insn, Mode, Place, Role};
-use slice::{Executed, RegId, Window};
+use slice::{Executed, Omit, RegId, Window};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use testkit::random::Random;
@@ -32,6 +32,17 @@ pub enum Changed {
     Vector(u8, u64),
     Flags(u64),
     Mem(u64, u64),
+}
+
+impl Changed {
+    /// The kind of dependence that goes through it.
+    pub fn kind(self) -> Omit {
+        match self {
+            Changed::Reg(..) | Changed::Vector(..) => Omit::Registers,
+            Changed::Flags(_) => Omit::Flags,
+            Changed::Mem(..) => Omit::Memory,
+        }
+    }
 }
 
 /// A value that can be sliced and compared.

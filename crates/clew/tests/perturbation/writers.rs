@@ -1,7 +1,7 @@
 //! Who wrote each byte last: the plainest notion of a dependence, with whole instructions and without any cleverness.
 
 use super::course::{Changed, bits_of};
-use slice::insn::Place;
+use slice::insn::{Control, Place};
 use slice::{Executed, RegId};
 use std::collections::HashMap;
 
@@ -46,6 +46,8 @@ impl Writers {
         for u in reads {
             match u.place {
                 Place::Reg(RegId::RSP) => {}
+                // Another outcome of a branch is another path, which says nothing.
+                Place::Reg(RegId::FLAGS) if e.code.control == Control::Branch => {}
                 Place::Reg(reg) => {
                     for (writer, mask) in grouped(&registers[usize::from(reg.0)], u.mask) {
                         found.extend(register(reg, mask).map(|c| (writer as usize, c)));
