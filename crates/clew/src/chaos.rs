@@ -116,7 +116,9 @@ impl Search<'_> {
         }
         let run = Run { output, end };
         let script = self.options.oracle.check.as_deref();
-        let mut check = |run: &Run| script.is_none_or(|s| switch::run_check(s, &run.stream(diagnose::Stream::Stdout)));
+        let until = Instant::now() + switch::LONGEST_CHECK;
+        let check = |s: &str, run: &Run| switch::run_check(s, &run.stream(diagnose::Stream::Stdout), until);
+        let mut check = |run: &Run| script.is_none_or(|s| check(s, run));
         match self.oracle.judge(&run, &mut check) {
             Judgement::Passes => {
                 record::discard(recorder, &meta, self.startup);

@@ -30,8 +30,12 @@ const STYLES: Styles =
 #[command(
     disable_help_subcommand = true,
     after_help = "Examples:
-  clew run -- ./prog input.txt     run a program under the engine
-  clew doctor                      see what works on this machine"
+  clew record -- ./prog input.txt               record a failing run
+  clew replay latest --verify                   run it again, exactly
+  clew gdb latest                               look at it with gdb, backwards too
+  clew slice --crash latest                     what led to the crash
+  clew switch --expect good.txt -- ./prog       which branch, taken the other way, makes it work
+  clew doctor                                   see what works on this machine"
 )]
 pub struct Cli {
     #[command(subcommand)]

@@ -333,3 +333,68 @@ fn an_output_byte_is_followed_through_the_stream_to_what_made_it() {
         run.done();
     }
 }
+
+#[test]
+fn a_forked_child_that_died_is_sliced_from_its_fork_on() {
+    for level in ["-O0"] {
+        let run = Recorded::new("child", level, &[], b"", 3);
+        run.slice(&["--crash"]).check("decides, adds, dies", "counts, sends");
+        run.done();
+    }
+}
+
+#[test]
+fn a_handler_ran_because_of_the_call_that_sent_its_signal() {
+    for level in LEVELS {
+        let run = Recorded::new("child", level, &["signal"], b"", 10);
+        run.slice(&["--exit"]).check("counts, sends", "adds");
+        run.done();
+    }
+}
+
+#[test]
+fn lines_that_made_a_value_are_told_from_those_that_chose() {
+    let run = Recorded::new("parts", "-O0", &["1", "1"], b"", 9);
+    let slice = run.slice(&["--exit", "--parts"]);
+    slice.check("reads a, reads b, makes c, chooses, sums, seven, makes z", "presets, might, otherwise");
+    for (mark, part) in [("sums", "data"), ("seven", "data"), ("chooses", "select"), ("makes c", "select")] {
+        assert_eq!(slice.lines[mark]["part"], part, "{mark}");
+    }
+    run.done();
+}
+
+#[test]
+fn a_branch_that_might_have_changed_a_value_is_relevant() {
+    let run = Recorded::new("parts", "-O0", &["1", "1"], b"", 9);
+    run.slice(&["--exit"]).check("seven", "might");
+    run.slice(&["--exit", "--relevant"]).check("seven, might, reads b", "otherwise");
+    run.done();
+}
+
+#[test]
+fn forward_slices_and_chops_hold_what_a_line_led_to() {
+    let run = Recorded::new("parts", "-O0", &["1", "1"], b"", 9);
+    run.slice(&["--forward", "--at", &run.at("makes c")])
+        .check("makes c, chooses, sums, makes z, returns", "reads a, seven");
+    run.slice(&["--exit", "--chop", &run.at("seven")]).check("seven, makes z", "reads a, chooses, sums");
+    run.done();
+}
+
+#[test]
+fn what_does_not_fit_the_run_is_refused() {
+    let run = Recorded::new("parts", "-O0", &["1", "1"], b"", 9);
+    for (options, said) in [
+        (&["--crash"][..], "did not crash"),
+        (&["--output", "0"], "nothing was written"),
+        (&["--at", "parts.c:14#7"], "executed 1 times"),
+        (&["--exit", "--at", "parts.c:14"], "cannot be used with"),
+        (&["--exit", "--chop", "none.c:3"], "none.c:3"),
+    ] {
+        let mut command = run.place.clew(["slice"]);
+        command.args(options).arg("latest");
+        let output = finish(command, b"");
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(said), "{options:?}: {}", stderr(&output));
+    }
+    run.done();
+}

@@ -40,7 +40,9 @@ impl Session {
     }
 
     fn images_among(&self, maps: &[MapInfo], recording: &Recording, images: &Images) -> Result<LoadedImages, Error> {
-        let unit = recording.unit(&self.unit()).ok();
+        // A forked process has the program of the one it comes from.
+        let first = recording.lineage(&self.unit()).ok().and_then(|l| l.first().copied()).unwrap_or(self.unit());
+        let unit = recording.unit(&first).ok();
         let program = unit.and_then(|u| recording.file(&u.start.program)).unwrap_or_default();
         let mapped = |m: &MapInfo| {
             let path = recording.file(&m.key).filter(|_| !m.key.is_empty())?;

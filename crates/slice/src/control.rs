@@ -3,7 +3,8 @@
 //! One stack per thread holds the branches whose ways have not come together yet, each with the frame it belongs to. What
 //! runs depends on the last one of its frame or, if there is none, on the call that made the frame. Frames are told by the
 //! stack slots of their return addresses: a return ends its own frame and all below, a call ends frames that the stack has
-//! left behind (`longjmp`, unwinding). A signal handler runs on a frame of its own, decided by nothing. A return that
+//! left behind (`longjmp`, unwinding). A signal handler runs on a frame of its own, decided by the
+//! call with which the thread sent itself the signal, else by nothing. A return that
 //! leads elsewhere than behind its call is a branch by the address that it found.
 //!
 //! May miss: between a `longjmp` into code that makes no call and the next call, what runs is taken to depend on the frame
@@ -20,6 +21,8 @@ use crate::insn::Control;
 use crate::registers::RegId;
 use crate::window::{EVENTS, NOTHING, Window};
 
+/// Calls that send signals: kill, rt_sigqueueinfo, tkill, tgkill, rt_tgsigqueueinfo.
+const SENDS: [u64; 5] = [62, 129, 200, 234, 297];
 /// Farther apart than this, two return addresses lie on different stacks.
 const SAME_STACK: u64 = 8 << 20;
 
@@ -86,6 +89,8 @@ struct Thread {
     called: Option<Called>,
     /// A return was made by the end of this segment, and should lead here.
     returned: Option<(u32, u64)>,
+    /// The call just made sent a signal.
+    sent: Option<u32>,
 }
 
 impl Thread {
@@ -134,13 +139,14 @@ impl Thread {
         }
     }
 
-    fn signal(&mut self, handler: u64) {
+    /// A handler begins; `sent` is the call by which the thread sent the signal to itself.
+    fn signal(&mut self, handler: u64, sent: u32) {
         // A call that was just made: its function goes on behind the handler.
         if let Some(called) = self.called.take() {
             self.call(called, 0);
         }
         (self.jumped, self.returned) = (None, None);
-        self.frames.push(Frame { slot: 0, call: NOTHING, pc: handler, back: 0, saved: Vec::new(), number: 0 });
+        self.frames.push(Frame { slot: 0, call: sent, pc: handler, back: 0, saved: Vec::new(), number: 0 });
     }
 
     fn sigreturn(&mut self) {
@@ -253,14 +259,18 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_fram
                     }
                 }
                 Event::Mem(_) => at_address += 1,
-                Event::Special(Special::Syscall { pc, .. }) => parents.push(thread.arrive(pc)),
+                Event::Special(Special::Syscall { pc, nr, .. }) => {
+                    thread.sent = SENDS.contains(&nr).then_some(parents.len() as u32);
+                    parents.push(thread.arrive(pc));
+                }
                 Event::Special(Special::Thread { tid, .. }) if tid != now => {
                     let theirs = threads.remove(&tid).unwrap_or_default();
                     threads.insert(now, std::mem::replace(&mut thread, theirs));
                     now = tid;
                 }
                 Event::Special(Special::Signal { handler, .. }) => {
-                    thread.signal(handler);
+                    let sent = thread.sent.take().unwrap_or(NOTHING);
+                    thread.signal(handler, sent);
                 }
                 Event::Special(Special::SigReturn { .. }) => {
                     thread.sigreturn();
@@ -281,6 +291,7 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_fram
 
 /// Code at `pc` runs next: the frame of a call that has just been made begins here.
 fn begin(thread: &mut Thread, pc: u64, facts: &mut dyn Facts) {
+    thread.sent = None;
     if let Some(called) = thread.called.take() {
         thread.call(called, pc);
     }

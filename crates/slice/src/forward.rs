@@ -13,7 +13,7 @@ use trace::format::Special;
 use crate::backward::Criterion;
 use crate::code::Code;
 use crate::graph::{Node, Slice, Why};
-use crate::insn::{Insn, Mode, Part, Place, Role, Use};
+use crate::insn::{Control, Insn, Mode, Part, Place, Role, Use};
 use crate::registers::{REGISTERS, RegId};
 use crate::syscalls;
 use crate::wants::FastMap;
@@ -251,7 +251,7 @@ impl Walk<'_> {
         if let Some(because) = decides.or(by_control.or(seed).filter(|_| !insn.decides.is_empty())) {
             let n = *node.get_or_insert_with(|| self.join(insn.pc, at, because, None));
             self.decided.insert(at.segment, n);
-        } else if let (Some(because), true) = (by_control, insn.control == crate::insn::Control::Call) {
+        } else if let (Some(because), true) = (by_control.or(seed), insn.control == Control::Call) {
             // What a decided call does is decided too.
             let n = *node.get_or_insert_with(|| self.join(insn.pc, at, because, None));
             self.decided.insert(at.segment, n);

@@ -26,16 +26,16 @@ use std::time::Duration;
 )]
 pub struct Slice {
     /// Start at this place: FILE:LINE[#N] or IMAGE+0xOFFSET[#N]; without #N, at its last execution
-    #[arg(long, value_name = "PLACE")]
+    #[arg(long, value_name = "PLACE", conflicts_with_all = ["output", "crash", "exit"])]
     pub at: Option<String>,
     /// Start from this variable or C expression
-    #[arg(long, value_name = "EXPR")]
+    #[arg(long, value_name = "EXPR", conflicts_with_all = ["output", "crash", "exit"])]
     pub var: Option<String>,
     /// Start from these bytes of memory
-    #[arg(long, value_name = "ADDRESS[:LENGTH]")]
+    #[arg(long, value_name = "ADDRESS[:LENGTH]", conflicts_with_all = ["output", "crash", "exit"])]
     pub addr: Option<String>,
     /// Start from this register
-    #[arg(long, value_name = "REGISTER")]
+    #[arg(long, value_name = "REGISTER", conflicts_with_all = ["output", "crash", "exit"])]
     pub reg: Option<String>,
     /// Start from byte N of what was written, or from its end: [stdout:|stderr:]N or end
     #[arg(long, value_name = "N|end")]
@@ -80,7 +80,7 @@ pub struct Slice {
     #[arg(long)]
     pub edges: bool,
     /// Show how this line leads to the criterion
-    #[arg(long, value_name = "FILE:LINE")]
+    #[arg(long, value_name = "FILE:LINE", conflicts_with_all = ["json", "dot"])]
     pub path: Option<String>,
     /// Print the slice as a graph for Graphviz
     #[arg(long, conflicts_with = "json")]

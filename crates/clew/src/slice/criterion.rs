@@ -147,7 +147,18 @@ impl Finder<'_> {
     fn exit(&mut self) -> Result<Start, Refusal> {
         self.seek_end()?;
         let criterion = Criterion { control: true, registers: vec![(RegId::RDI, 0xf)], ..Criterion::default() };
-        let status = self.recording.unit(&self.unit).ok().and_then(|u| u.end).map_or(0, |e| e.status);
+        let end = self.recording.unit(&self.unit).ok().and_then(|u| u.end);
+        let status = match end {
+            Some(e) if e.ending == Ending::Exited => e.status,
+            Some(e) if e.ending == Ending::Signaled => {
+                let name = session::signal_name(e.status as i32);
+                return Err(Refusal::usage(format!(
+                    "process {} did not exit, it died of {name}: try --crash",
+                    self.unit
+                )));
+            }
+            _ => return Err(Refusal::usage(format!("the recording does not hold the exit of process {}", self.unit))),
+        };
         let text = format!("the exit status {status}");
         Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() })
     }

@@ -51,6 +51,8 @@ enum Key {
 pub struct Origins<'a> {
     loaded: &'a LoadedImages,
     own: Vec<bool>,
+    /// What people call them.
+    names: Vec<String>,
     known: HashMap<u64, Origin>,
 }
 
@@ -63,7 +65,12 @@ impl<'a> Origins<'a> {
             n == 0 || !of_system && image.image.has_debug_info()
         };
         let own = loaded.iter().enumerate().map(|(n, image)| is_own(n, image)).collect();
-        Origins { loaded, own, known: HashMap::new() }
+        let name = |(n, image): (usize, &image::LoadedImage)| {
+            let path = paths(n).unwrap_or_else(|| image.image.path().to_owned());
+            path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+        };
+        let names = loaded.iter().enumerate().map(name).collect();
+        Origins { loaded, own, names, known: HashMap::new() }
     }
 
     /// Is it the program's own code? Where lines are known, code without one (start-up code, stubs of calls) is not.
@@ -72,12 +79,12 @@ impl<'a> Origins<'a> {
     }
 
     pub fn of(&mut self, pc: u64) -> &Origin {
-        let (loaded, own) = (self.loaded, &self.own);
+        let (loaded, own, names) = (self.loaded, &self.own, &self.names);
         self.known.entry(pc).or_insert_with(|| {
             let Some((n, image, at)) = loaded.at(GuestAddr(pc)) else {
                 return Origin { address: format!("{pc:#x}"), ..Origin::default() };
             };
-            let name = image.image.path().file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+            let name = &names[n];
             let found = image.image.locate(at);
             let file = found.short_file().map(Path::to_owned);
             let address = match &found.function {
@@ -143,11 +150,12 @@ impl<'a> Squash<'a> {
     }
 }
 
-/// Gathers the lines of a slice.
+/// Gathers the lines of a slice; with that of the instruction that died, which is none that was executed.
 pub fn gather(
     window: &Window,
     slice: &Slice,
     data: &HashSet<(u32, u16)>,
+    died: Option<u64>,
     origins: &mut Origins<'_>,
     squash: &mut Squash<'_>,
 ) -> Lines {
@@ -183,6 +191,12 @@ pub fn gather(
             data: g.data,
         })
         .collect();
+    if let Some(origin) = died.map(|pc| origins.of(pc).clone()).filter(|o| o.own)
+        && list.iter().all(|l| l.origin.key() != origin.key())
+    {
+        let executed = executed.get(&origin.key()).copied().unwrap_or(0);
+        list.push(Line { origin, instances: 1, executed, distance: 0, node: 0, data: true });
+    }
     list.sort_by_key(|l| (l.distance, l.origin.key()));
     Lines { list, executed: executed.len() }
 }

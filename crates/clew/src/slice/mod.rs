@@ -66,14 +66,15 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
         Ok(answer) => {
             let mut origins = Origins::new(&answer.loaded, &|n| answer.paths.get(n).cloned().flatten());
             let mut squash = Squash::new(&answer.window, options.libs);
-            let lines = lines::gather(&answer.window, &answer.slice, &answer.data, &mut origins, &mut squash);
+            let died = options.crash.then_some(answer.start.moment.pc);
+            let lines = lines::gather(&answer.window, &answer.slice, &answer.data, died, &mut origins, &mut squash);
             let paint = Paint::for_stdout(color, startup);
             let mut show = show::Show { answer: &answer, lines: &lines, origins, squash, options, paint };
             match show.all() {
                 Ok(text) => message::stdout(&text),
-                Err(why) => {
+                Err(show::Nothing { why, found }) => {
                     messages.error(&why);
-                    return status::USAGE;
+                    return if found { status::NO } else { status::USAGE };
                 }
             }
             if let Some(file) = &options.save
@@ -147,8 +148,12 @@ impl Job<'_> {
                 session.seek_end(&mut stop).map_err(Refusal::internal)?;
                 (Some(start.moment), session.moment())
             }
-            false => (None, start.moment),
+            false => {
+                let since = tracing::forked_since(&mut session, recording, &unit, &mut stop);
+                (since.map_err(Refusal::internal)?.filter(|m| *m < start.moment), start.moment)
+            }
         };
+        let is_forked = from.is_some() && !self.options.forward;
         let chopped = self.chopped(&loaded)?;
         self.say("tracing");
         let traced = tracing::trace(&mut session, from, to, self.options.window, &mut stop);
@@ -203,6 +208,9 @@ impl Job<'_> {
         if traced.cut {
             let n = window.instructions() / 1_000_000;
             limits.push(format!("only the last {n} million instructions were traced (--window)"));
+        }
+        if is_forked {
+            limits.push("the process was forked: what happened before, in its parent, was not traced".into());
         }
         if slice.cut {
             let why = match slice.nodes.len() > MOST_NODES {

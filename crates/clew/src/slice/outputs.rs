@@ -49,7 +49,10 @@ impl Outputs {
             let offset = offset - passed;
             return Ok(WrittenByte { moment: p.at, byte: p.bytes[offset as usize], call, offset });
         }
-        Err(format!("only {passed} bytes were written: the last is byte {}", passed.saturating_sub(1)))
+        Err(match passed {
+            0 => "nothing was written there".to_owned(),
+            n => format!("only {n} bytes were written: the last is byte {}", n - 1),
+        })
     }
 
     /// The process that wrote the byte at `offset` of a stream.

@@ -17,6 +17,12 @@ const SHOWN: usize = 400;
 /// Edges of one line that are shown.
 const SHOWN_EDGES: usize = 12;
 
+/// Why there is nothing to show: the slice was found but does not hold what was asked for, or the question makes no sense.
+pub struct Nothing {
+    pub why: String,
+    pub found: bool,
+}
+
 /// One answer and how to show it.
 pub struct Show<'a> {
     pub answer: &'a Answer,
@@ -29,7 +35,7 @@ pub struct Show<'a> {
 
 impl Show<'_> {
     /// As the options say.
-    pub fn all(&mut self) -> Result<String, String> {
+    pub fn all(&mut self) -> Result<String, Nothing> {
         if let Some(line) = &self.options.path {
             return self.path(line);
         }
@@ -120,10 +126,10 @@ impl Show<'_> {
             let nr = node.call.and_then(|c| a.window.call(c)).map_or(u64::MAX, |c| c.nr);
             *calls.entry(model_name(nr)).or_default() += 1;
         }
-        let mut words: Vec<String> = calls.iter().map(|(name, n)| count(*n, &format!("call of {name}"))).collect();
+        let mut words: Vec<String> = calls.iter().map(|(name, n)| format!("{} of {name}", count(*n, "call"))).collect();
         let memory = a.slice.inputs.iter().filter(|i| matches!(i, Input::Mem { .. })).count();
         if memory > 0 {
-            words.push(format!("{memory} words of memory as it was at the beginning"));
+            words.push(format!("{} of memory as it was at the beginning", count(memory as u64, "word")));
         }
         words
     }
@@ -204,12 +210,14 @@ impl Show<'_> {
     }
 
     /// How a line leads to the criterion.
-    fn path(&mut self, wanted: &str) -> Result<String, String> {
-        let (file, line) = wanted.rsplit_once(':').ok_or_else(|| format!("`{wanted}` is no line: write FILE:LINE"))?;
-        let line: u32 = line.parse().map_err(|_| format!("`{wanted}` is no line: write FILE:LINE"))?;
+    fn path(&mut self, wanted: &str) -> Result<String, Nothing> {
+        let wrong = || Nothing { why: format!("`{wanted}` is no line: write FILE:LINE"), found: false };
+        let (file, line) = wanted.rsplit_once(':').ok_or_else(wrong)?;
+        let line: u32 = line.parse().map_err(|_| wrong())?;
         let fits = |l: &&Line| l.origin.line == Some(line) && l.origin.full.as_ref().is_some_and(|f| f.ends_with(file));
         let Some(found) = self.lines.list.iter().find(fits) else {
-            return Err(format!("{wanted} is not in the slice of {}", self.answer.start.text));
+            let why = format!("{wanted} is not in the slice of {}", self.answer.start.text);
+            return Err(Nothing { why, found: true });
         };
         let mut out = String::new();
         let mut sources = Sources::default();
@@ -319,6 +327,6 @@ fn model_name(nr: u64) -> &'static str {
         202 => "futex",
         228 => "clock_gettime",
         318 => "getrandom",
-        _ => "another system call",
+        _ => "other system calls",
     }
 }

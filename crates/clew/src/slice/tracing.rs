@@ -59,6 +59,24 @@ pub fn trace(
     Ok(Traced { builder: std::mem::take(&mut *builder), cut })
 }
 
+/// The moment at which a forked unit begins to be one of its own.
+pub fn forked_since(
+    session: &mut Session,
+    recording: &Recording,
+    unit: &UnitName,
+    interrupted: &mut dyn FnMut() -> bool,
+) -> Result<Option<Moment>, String> {
+    if forked_at(recording, unit).is_none() {
+        return Ok(None);
+    }
+    let log = recording.log(unit).map_err(|e| e.to_string())?;
+    // The first call that its own log holds is the fork, coming back.
+    let mut calls = log.records().filter(|(_, r)| r.kind == Kind::Call);
+    let Some(fork) = calls.find_map(|(_, r)| CallRecord::decode(r.payload)) else { return Ok(None) };
+    session.seek_tick(fork.tick + 1, interrupted).map_err(|e| e.to_string())?;
+    Ok(Some(session.moment()))
+}
+
 /// What the system calls of a unit, and of its ancestors before its forks, wrote.
 pub fn calls(recording: &Recording, unit: &UnitName) -> Result<Vec<CallEffects>, String> {
     let lineage = recording.lineage(unit).map_err(|e| e.to_string())?;

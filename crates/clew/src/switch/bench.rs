@@ -7,8 +7,9 @@ use diagnose::{End, Met, Run, Stop, Stream, Trial, Trials};
 use model::serve::{Alteration, Answer, Moment, Request, TrialEnd, Until, Why};
 use recording::UnitName;
 use session::{Budget, Candidate, Session, TrialOutcome, alter};
-use std::io::Write;
+use std::io::{Seek, Write};
 use std::ops::ControlFlow;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -107,7 +108,7 @@ impl Trials for Bench<'_> {
     }
 
     fn check(&self, run: &Run) -> bool {
-        self.script.is_none_or(|script| run_check(script, &run.stream(Stream::Stdout)))
+        self.script.is_none_or(|script| run_check(script, &run.stream(Stream::Stdout), self.until))
     }
 
     fn stop(&self) -> Option<Stop> {
@@ -118,18 +119,40 @@ impl Trials for Bench<'_> {
     }
 }
 
-/// Does the script take this output for right?
-pub fn run_check(script: &str, output: &[u8]) -> bool {
+/// A script that looks at an output for longer has not found it right.
+pub const LONGEST_CHECK: Duration = Duration::from_secs(10);
+/// How often it is looked whether a script has ended.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// Does the script take this output for right, within a limit of time and before `until`?
+pub fn run_check(script: &str, output: &[u8], until: Instant) -> bool {
+    // In memory, not in a pipe: a script that does not read everything is none the worse for it.
+    let Ok(file) = rustix::fs::memfd_create("clew-output", rustix::fs::MemfdFlags::CLOEXEC) else { return false };
+    let mut file = std::fs::File::from(file);
+    if file.write_all(output).and_then(|()| file.rewind()).is_err() {
+        return false;
+    }
     let child = Command::new("/bin/sh")
         .args(["-c", script])
-        .stdin(Stdio::piped())
+        .stdin(file)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
+        .process_group(0)
         .spawn();
     let Ok(mut child) = child else { return false };
-    if let Some(mut stdin) = child.stdin.take() {
-        // A script that does not read everything is none the worse for it.
-        let _ = stdin.write_all(output);
+    let until = until.min(Instant::now() + LONGEST_CHECK);
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return status.success(),
+            Ok(None) if Instant::now() < until => std::thread::sleep(LOOK_AGAIN),
+            _ => {
+                if let Some(group) = rustix::process::Pid::from_raw(child.id() as i32) {
+                    // It may have ended by itself meanwhile.
+                    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+                }
+                let _ = child.wait();
+                return false;
+            }
+        }
     }
-    child.wait().is_ok_and(|status| status.success())
 }

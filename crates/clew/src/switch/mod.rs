@@ -30,7 +30,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use written::Written;
 
-pub use bench::run_check;
+pub use bench::{LONGEST_CHECK, run_check};
 pub use code::{At, Place};
 pub use make::{interruption, is_raised};
 
@@ -242,10 +242,12 @@ impl Job<'_> {
             let outside = |u: &&recording::Unit| u.end.as_ref().is_some_and(|e| FROM_OUTSIDE.contains(&e.status));
             recording.units().iter().filter(died).find(|u| !outside(u)).map(|u| u.name)
         };
+        let until = Instant::now() + self.options.budget;
         let judge = |unit: UnitName| {
             let run = written::recorded(written, ended(recording, unit));
             let script = self.options.oracle.check.as_deref();
-            let mut check = |r: &diagnose::Run| script.is_none_or(|s| bench::run_check(s, &r.stream(Stream::Stdout)));
+            let mut check =
+                |r: &diagnose::Run| script.is_none_or(|s| bench::run_check(s, &r.stream(Stream::Stdout), until));
             match self.oracle.judge(&run, &mut check) {
                 Judgement::Fails(failure) => Some(Failing { run, failure }),
                 Judgement::Passes => None,

@@ -2,6 +2,7 @@
 
 use super::visit::Satisfied;
 use super::{At, Touched, Walk};
+use crate::graph::Why;
 use crate::registers::RegId;
 use crate::syscalls;
 
@@ -21,6 +22,8 @@ impl Walk<'_> {
         for (addr, len) in effects.iter().flat_map(|e| e.writes.iter().copied().chain(syscalls::maps(e))) {
             self.satisfy_mem(&Touched { addr, len }, true, None, &mut s, &mut by);
         }
+        // A handler ran because of a signal that this call sent.
+        by.extend(self.decided(segment).map(|user| (user, Why::Control)));
         if by.is_empty() {
             return;
         }
