@@ -16,6 +16,7 @@ use session::{Event, Gathering, Launch, Outcome, Recorder, SignalState, Stdio};
 use std::io::{IsTerminal, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -71,7 +72,7 @@ impl Search<'_> {
         while begun.elapsed() < budget && !is_raised(&interrupted) {
             let seed = first + runs;
             runs += 1;
-            match self.once(seed) {
+            match self.once(seed, &interrupted) {
                 Ok(Kept::No(status)) => last = status,
                 Ok(Kept::Yes(status, why)) => {
                     let s = if runs == 1 { "" } else { "s" };
@@ -88,7 +89,7 @@ impl Search<'_> {
     }
 
     /// One run with this seed.
-    fn once(&self, seed: u64) -> Result<Kept, i32> {
+    fn once(&self, seed: u64, interrupted: &AtomicBool) -> Result<Kept, i32> {
         let mut meta = record::describe(self.options);
         meta.seed = None;
         meta.other.push(("chaos".into(), seed.to_string()));
@@ -113,6 +114,11 @@ impl Search<'_> {
             record::discard(recorder, &meta, self.startup);
             self.messages.error("the program could not be run");
             return Err(status);
+        }
+        if is_raised(interrupted) {
+            // What the user ended did not fail.
+            record::discard(recorder, &meta, self.startup);
+            return Ok(Kept::No(status));
         }
         let run = Run { output, end };
         let script = self.options.oracle.check.as_deref();
