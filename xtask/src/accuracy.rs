@@ -257,10 +257,10 @@ wrong byte, from the missing output (`end`), from the crash or from the exit sta
 share of the executed ones. *In* says in which slice a line of the root cause is: the backward slice, the relevant slice
 (potential dependences too), only when stores through pointers count as well, or in neither. The distance is that of the
 nearest such line in dependences; behind it, its place when the slice's lines are read by distance. The last two columns
-are the backward slice when saved registers are followed through the stack, and when branches are taken to merge only where
-their function ends.
+are the backward slice when saved registers are followed through the stack, and when the targets of indirect jumps are not
+known.
 
-| bug | sliced from | backward | relevant | in | distance | without save/restore bypass | without merges |
+| bug | sliced from | backward | relevant | in | distance | without save/restore bypass | without indirect targets |
 |---|---|---|---|---|---|---|---|
 {}
 

@@ -52,18 +52,9 @@ impl<'w> Sites<'w> {
         }
     }
 
-    /// The innermost place around a segment that is `wanted`: the segment's own code, else the call it was made by, and so
-    /// on outwards. Answers its segment and address.
-    pub fn outward(&self, segment: u32, mut wanted: impl FnMut(u64) -> bool) -> Option<(u32, u64)> {
-        let mut at = self.window.parents.get(segment as usize).copied()?;
-        while at != NOTHING {
-            let pc = self.pc(at)?;
-            if wanted(pc) {
-                return Some((at, pc));
-            }
-            at = self.window.parents.get(at as usize).copied()?;
-        }
-        None
+    /// The segment whose end decided that this one ran, if any did.
+    pub fn parent(&self, segment: u32) -> Option<u32> {
+        self.window.parents.get(segment as usize).copied().filter(|p| *p != NOTHING)
     }
 }
 

@@ -145,8 +145,24 @@ impl<'a> Squash<'a> {
         if self.libs || origins.is_own(node.pc) {
             return Some((node.segment, node.pc));
         }
-        let sites = &self.sites;
-        *self.known.entry(node.segment).or_insert_with(|| sites.outward(node.segment, |pc| origins.is_own(pc)))
+        if let Some(known) = self.known.get(&node.segment) {
+            return *known;
+        }
+        // Outwards to the first own code, or to where somebody has been before; all on the way lead to the same place.
+        let mut way = vec![node.segment];
+        let found = loop {
+            let Some(at) = way.last().and_then(|s| self.sites.parent(*s)) else { break None };
+            if let Some(known) = self.known.get(&at) {
+                break *known;
+            }
+            match self.sites.pc(at) {
+                Some(pc) if origins.is_own(pc) => break Some((at, pc)),
+                Some(_) => way.push(at),
+                None => break None,
+            }
+        };
+        self.known.extend(way.into_iter().map(|s| (s, found)));
+        found
     }
 }
 
