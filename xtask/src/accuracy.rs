@@ -15,7 +15,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{guests::clew_binary, scratch::root};
+use crate::{args::Args, guests::clew_binary, scratch::root};
 
 /// How far a line may be from the root cause.
 const NEAR: u64 = 2;
@@ -28,6 +28,18 @@ pub struct Request {
     pub corpus: PathBuf,
     pub only: Option<String>,
     pub publish: bool,
+}
+
+impl Request {
+    pub fn from_args(args: &mut Args) -> Result<Request, String> {
+        let corpus = args.value("--corpus")?.ok_or("--corpus DIR names the folder with the bugs")?;
+        Ok(Request {
+            clew: args.value("--clew")?,
+            corpus: corpus.into(),
+            only: args.value("--only")?,
+            publish: args.flag("--publish"),
+        })
+    }
 }
 
 /// One bug.

@@ -91,13 +91,7 @@ fn run(task: &str, mut args: Args) -> Result<bool, String> {
         }
         "accuracy" => {
             let what = args.word().unwrap_or_default();
-            let corpus = args.value("--corpus")?.ok_or("--corpus DIR names the folder with the bugs")?;
-            let request = accuracy::Request {
-                clew: args.value("--clew")?,
-                corpus: corpus.into(),
-                only: args.value("--only")?,
-                publish: args.flag("--publish"),
-            };
+            let request = accuracy::Request::from_args(&mut args)?;
             args.finish()?;
             match what.as_str() {
                 "slice" => accuracy::slices(&request),

@@ -28,6 +28,7 @@ pub mod slice;
 mod startup;
 mod stats;
 mod switch;
+mod written;
 
 use clap::Parser;
 use startup::Startup;

@@ -65,6 +65,10 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
                 messages.error(&format!("nothing was recorded; is there room for {place} on that disk?"));
                 discard(recorder, &meta, startup);
             } else {
+                // Notes are left out when they are not wanted, but nobody may believe in a recording that is none.
+                if let Some(loss) = run.notes().find(|n| options.quiet && n.contains("will not replay")) {
+                    messages.error(loss);
+                }
                 meta.status = ending(&run);
                 finish(recorder, &meta, startup, &messages);
             }

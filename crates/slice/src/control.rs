@@ -13,6 +13,7 @@
 //! Source: Xin and Zhang, Efficient online detection of dynamic control dependence (ISSTA 2007).
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use trace::event::Event;
 use trace::format::Special;
 
@@ -104,8 +105,13 @@ impl Thread {
         while self.open.last().is_some_and(|o| o.frame == depth && o.merge == Merge::At(pc)) {
             self.open.pop();
         }
+        self.decider()
+    }
+
+    /// Who decides about what runs next.
+    fn decider(&self) -> u32 {
         match self.open.last() {
-            Some(o) if o.frame == depth => o.segment,
+            Some(o) if o.frame == self.depth() => o.segment,
             _ => self.frames.last().map_or(NOTHING, |f| f.call),
         }
     }
@@ -195,98 +201,131 @@ impl Thread {
 
 /// Fills in the parents of a window.
 pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_frames: bool) {
-    let mut threads: HashMap<u32, Thread> = HashMap::new();
-    let mut merges: Vec<Option<Merge>> = vec![None; window.codes.len()];
-    let mut parents = Vec::with_capacity(window.blocks.len() + window.blocks.len() / 4);
-    let (mut at_address, mut at_event, mut at_run) = (0, 0, 0);
-    let mut now = window.threads.0;
-    let mut thread = threads.remove(&now).unwrap_or_default();
-    let mut unpaired = HashSet::new();
-    let mut slots = Slots::default();
+    let mut pass = Pass {
+        window,
+        facts,
+        threads: HashMap::new(),
+        now: window.threads.0,
+        thread: Thread::default(),
+        merges: vec![None; window.codes.len()],
+        parents: Vec::with_capacity(window.blocks.len() + window.blocks.len() / 4),
+        address: 0,
+        unpaired: HashSet::new(),
+        slots: keep_frames.then(Slots::default),
+    };
+    let (mut first_event, mut run) = (0, 0);
     for (execution, &number) in window.blocks.iter().enumerate() {
         if number != EVENTS {
-            let code = &window.codes[number as usize];
-            begin(&mut thread, code.pc, facts);
-            if keep_frames {
-                slots.note(&mut thread);
-            }
-            for s in &code.segments {
-                parents.push(thread.arrive(code.insns[usize::from(*s)].pc));
-            }
-            for (insn, border) in &code.borders {
-                let first = at_address + code.accesses_of(usize::from(*insn)).start;
-                let slot = window.addresses.get(first).copied().unwrap_or(0);
-                if thread.border(*border, slot) {
-                    unpaired.insert((execution as u32, *insn));
-                }
-            }
-            at_address += code.accesses();
-            let last = parents.len() as u32 - 1;
-            let control = code.control();
-            if control != Control::Next && control != Control::Jump {
-                let slot = at_address.checked_sub(1).map_or(0, |n| window.addresses[n]);
-                let pc = code.insns.last().map_or(code.pc, |i| i.pc);
-                let merge = &mut merges[number as usize];
-                leave(&mut thread, (control, pc, code.end), (last, slot), merge, facts);
-            }
+            pass.block(execution as u32, number);
             continue;
         }
-        let end = window.runs[at_run] as usize;
-        at_run += 1;
-        if keep_frames {
-            slots.note(&mut thread);
+        let end = window.runs[run] as usize;
+        run += 1;
+        pass.note_frame();
+        (first_event..end).for_each(|n| pass.event(execution as u32, n, first_event..end));
+        first_event = end;
+    }
+    let last_parent = pass.thread.decider();
+    let Pass { parents, unpaired, slots, .. } = pass;
+    let slots = slots.unwrap_or_default();
+    (window.parents, window.unpaired, window.last_parent) = (parents, unpaired, last_parent);
+    (window.frame_of, window.slots) = (slots.of, slots.slots);
+}
+
+/// One way through a window, from its beginning.
+struct Pass<'w> {
+    window: &'w Window,
+    facts: &'w mut dyn Facts,
+    /// All threads but the one that runs.
+    threads: HashMap<u32, Thread>,
+    now: u32,
+    thread: Thread,
+    /// Where the branches at the ends of codes merge, once it was asked.
+    merges: Vec<Option<Merge>>,
+    parents: Vec<u32>,
+    /// Addresses passed so far.
+    address: usize,
+    unpaired: HashSet<(u32, u16)>,
+    slots: Option<Slots>,
+}
+
+impl Pass<'_> {
+    fn note_frame(&mut self) {
+        if let Some(slots) = &mut self.slots {
+            slots.note(&mut self.thread);
         }
-        for n in at_event..end {
-            match window.events[n] {
-                Event::Insn(i) | Event::RepPart(i) => {
-                    let complete = matches!(window.events[n], Event::Insn(_));
-                    let code = &window.codes[i.block as usize];
-                    begin(&mut thread, i.pc, facts);
-                    parents.push(thread.arrive(i.pc));
-                    let last = parents.len() as u32 - 1;
-                    let insn = &code.insns[usize::from(i.index)];
-                    if let Some(border) = code.border(i.index)
-                        && let Some(Event::Mem(m)) = window.events.get(n + 1)
-                        && thread.border(border, m.addr)
-                    {
-                        unpaired.insert((execution as u32, (n - at_event) as u16));
-                    }
-                    if complete && insn.control != Control::Next && insn.control != Control::Jump {
-                        let mems = window.events[n + 1..end].iter().take_while(|e| matches!(e, Event::Mem(_)));
-                        let slot = mems.last().map_or(0, |e| if let Event::Mem(m) = e { m.addr } else { 0 });
-                        let merge = &mut merges[i.block as usize];
-                        leave(&mut thread, (insn.control, i.pc, code.end), (last, slot), merge, facts);
-                    }
-                }
-                Event::Mem(_) => at_address += 1,
-                Event::Special(Special::Syscall { pc, nr, .. }) => {
-                    thread.sent = SENDS.contains(&nr).then_some(parents.len() as u32);
-                    parents.push(thread.arrive(pc));
-                }
-                Event::Special(Special::Thread { tid, .. }) if tid != now => {
-                    let theirs = threads.remove(&tid).unwrap_or_default();
-                    threads.insert(now, std::mem::replace(&mut thread, theirs));
-                    now = tid;
-                }
-                Event::Special(Special::Signal { handler, .. }) => {
-                    let sent = thread.sent.take().unwrap_or(NOTHING);
-                    thread.signal(handler, sent);
-                }
-                Event::Special(Special::SigReturn { .. }) => {
-                    thread.sigreturn();
-                }
-                Event::Special(_) => {}
+    }
+
+    /// A complete plain block ran.
+    fn block(&mut self, execution: u32, number: u32) {
+        let window = self.window;
+        let code = &window.codes[number as usize];
+        begin(&mut self.thread, code.pc, self.facts);
+        self.note_frame();
+        for s in &code.segments {
+            self.parents.push(self.thread.arrive(code.insns[usize::from(*s)].pc));
+        }
+        for (insn, border) in &code.borders {
+            let first = self.address + code.accesses_of(usize::from(*insn)).start;
+            let slot = window.addresses.get(first).copied().unwrap_or(0);
+            if self.thread.border(*border, slot) {
+                self.unpaired.insert((execution, *insn));
             }
         }
-        at_event = end;
+        self.address += code.accesses();
+        if let Some(last) = code.insns.last() {
+            let slot = self.address.checked_sub(1).map_or(0, |n| window.addresses[n]);
+            self.leave((last.control, last.pc, code.end), slot, number);
+        }
     }
-    window.last_parent = match thread.open.last() {
-        Some(o) if o.frame == thread.depth() => o.segment,
-        _ => thread.frames.last().map_or(NOTHING, |f| f.call),
-    };
-    window.parents = parents;
-    window.unpaired = unpaired;
-    (window.frame_of, window.slots) = (slots.of, slots.slots);
+
+    /// The event of this number happened, in the run of events of this range.
+    fn event(&mut self, execution: u32, n: usize, run: Range<usize>) {
+        let window = self.window;
+        match window.events[n] {
+            Event::Insn(i) | Event::RepPart(i) => {
+                let code = &window.codes[i.block as usize];
+                begin(&mut self.thread, i.pc, self.facts);
+                self.parents.push(self.thread.arrive(i.pc));
+                if let Some(border) = code.border(i.index)
+                    && let Some(Event::Mem(m)) = window.events.get(n + 1)
+                    && self.thread.border(border, m.addr)
+                {
+                    self.unpaired.insert((execution, (n - run.start) as u16));
+                }
+                if matches!(window.events[n], Event::Insn(_)) {
+                    let mems = window.events[n + 1..run.end].iter().take_while(|e| matches!(e, Event::Mem(_)));
+                    let slot = mems.last().map_or(0, |e| if let Event::Mem(m) = e { m.addr } else { 0 });
+                    let control = code.insns[usize::from(i.index)].control;
+                    self.leave((control, i.pc, code.end), slot, i.block);
+                }
+            }
+            Event::Mem(_) => self.address += 1,
+            Event::Special(Special::Syscall { pc, nr, .. }) => {
+                self.thread.sent = SENDS.contains(&nr).then_some(self.parents.len() as u32);
+                self.parents.push(self.thread.arrive(pc));
+            }
+            Event::Special(Special::Thread { tid, .. }) if tid != self.now => {
+                let theirs = self.threads.remove(&tid).unwrap_or_default();
+                self.threads.insert(self.now, std::mem::replace(&mut self.thread, theirs));
+                self.now = tid;
+            }
+            Event::Special(Special::Signal { handler, .. }) => {
+                let sent = self.thread.sent.take().unwrap_or(NOTHING);
+                self.thread.signal(handler, sent);
+            }
+            Event::Special(Special::SigReturn { .. }) => self.thread.sigreturn(),
+            Event::Special(_) => {}
+        }
+    }
+
+    /// The last instruction passed may have transferred control.
+    fn leave(&mut self, what: (Control, u64, u64), slot: u64, code: u32) {
+        if !matches!(what.0, Control::Next | Control::Jump) {
+            let last = self.parents.len() as u32 - 1;
+            leave(&mut self.thread, what, (last, slot), &mut self.merges[code as usize], self.facts);
+        }
+    }
 }
 
 /// Code at `pc` runs next: the frame of a call that has just been made begins here.

@@ -1,10 +1,10 @@
 //! What a slice starts from: the moment, and what is wanted there.
 
 use super::Refusal;
-use super::outputs::Outputs;
+use super::outputs::written_byte;
 use crate::cli::Slice as Options;
-use crate::switch::At;
-use crate::switch::Place;
+use crate::switch::{At, Place};
+use crate::written::Written;
 use iced_x86::{Decoder, DecoderOptions, OpKind, Register};
 use image::{Inspector, LoadedImages};
 use model::GuestAddr;
@@ -41,7 +41,7 @@ pub struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    pub fn find(&mut self, outputs: &dyn Fn() -> Result<Outputs, String>) -> Result<Start, Refusal> {
+    pub fn find(&mut self, outputs: &dyn Fn() -> Result<Written, Refusal>) -> Result<Start, Refusal> {
         let o = self.options;
         let mut start = if let Some(text) = &o.output {
             self.output(text, outputs)?
@@ -178,7 +178,7 @@ impl Finder<'_> {
     }
 
     /// A byte that was written.
-    fn output(&mut self, text: &str, outputs: &dyn Fn() -> Result<Outputs, String>) -> Result<Start, Refusal> {
+    fn output(&mut self, text: &str, outputs: &dyn Fn() -> Result<Written, Refusal>) -> Result<Start, Refusal> {
         let wrong = || Refusal::usage(format!("`{text}` is no output: write N, stdout:N, stderr:N or end"));
         let (stream, n) = match text.split_once(':') {
             Some(("stdout", n)) => (1, n),
@@ -192,9 +192,8 @@ impl Finder<'_> {
             let text = "the end of the output".to_owned();
             return Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() });
         }
-        let offset: u64 = n.parse().map_err(|_| wrong())?;
-        let outputs = outputs().map_err(Refusal::internal)?;
-        let found = outputs.byte(self.recording, self.unit, stream, offset).map_err(Refusal::usage)?;
+        let offset: usize = n.parse().map_err(|_| wrong())?;
+        let found = written_byte(&outputs()?, self.recording, self.unit, stream, offset).map_err(Refusal::usage)?;
         self.session.seek(found.moment, self.interrupted).map_err(Refusal::internal)?;
         let name = if stream == 1 { "standard output" } else { "standard error" };
         let text = format!("byte {offset} of {name} ({})", shown(found.byte));

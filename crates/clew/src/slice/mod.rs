@@ -19,15 +19,17 @@ use crate::startup::Startup;
 use crate::status;
 use crate::switch;
 pub use crate::switch::Refusal;
+use crate::written::Written;
 use criterion::{Finder, Start};
+use facts::Program;
 use lines::{Origins, Squash};
 use model::log::Ending;
-use model::wire::Report;
-use outputs::{Outputs, Piece};
+use model::serve::Moment;
 use recording::{Recording, UnitName};
-use session::{EngineProgram, ReplayOptions, Replayer, Session};
-use slice::{Criterion, Forward, Prepare, Slice, Window};
-use std::collections::{HashMap, HashSet};
+use session::{EngineProgram, Replayer, Session};
+use slice::{Builder, Criterion, Forward, Prepare, Slice, Window};
+use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -129,7 +131,7 @@ impl Job<'_> {
         let mut stop = move || Instant::now() > until || switch::is_raised(&flag);
         let mut session = Session::open(&replayer, &unit).map_err(Refusal::internal)?;
         let images = session::images_of(recording);
-        let gathered = || outputs_of(&replayer, recording);
+        self.say("looking for the criterion");
         let mut finder = Finder {
             options: self.options,
             recording,
@@ -138,37 +140,73 @@ impl Job<'_> {
             images: &images,
             interrupted: &mut stop,
         };
-        self.say("looking for the criterion");
-        let start = finder.find(&gathered)?;
-        let find = begun.elapsed();
+        let start = finder.find(&|| written_by(&replayer))?;
+        let mut times = Times { find: begun.elapsed(), ..Times::default() };
         let loaded = session.loaded(recording, &images).map_err(Refusal::internal)?;
         let paths = original_paths(recording, &unit, &loaded);
-        let (from, to) = match self.options.forward {
-            true => {
-                session.seek_end(&mut stop).map_err(Refusal::internal)?;
-                (Some(start.moment), session.moment())
-            }
-            false => {
-                let since = tracing::forked_since(&mut session, recording, &unit, &mut stop);
-                (since.map_err(Refusal::internal)?.filter(|m| *m < start.moment), start.moment)
-            }
-        };
-        let is_forked = from.is_some() && !self.options.forward;
         let chopped = self.chopped(&loaded)?;
         self.say("tracing");
-        let traced = tracing::trace(&mut session, from, to, self.options.window, &mut stop);
-        let traced = traced.map_err(Refusal::internal)?;
-        let trace = begun.elapsed() - find;
+        let (traced, mut limits) = self.trace(&mut session, unit, start.moment, &mut stop)?;
+        times.trace = begun.elapsed() - times.find;
         self.say("finding out what decided about what");
         let calls = tracing::calls(recording, &unit).map_err(Refusal::internal)?;
-        let facts = facts::Program::new(&session, &loaded, &paths, !self.options.no_refinement);
+        let facts = Program::new(&session, &loaded, &paths, !self.options.no_refinement);
         let mut facts = facts.map_err(Refusal::internal)?;
         let how = Prepare { bypass: !self.options.no_bypass, frames: self.relevant() || self.names() };
-        let window = traced.builder.finish(&mut facts, calls, how);
-        let prepare = begun.elapsed() - find - trace;
+        let window = traced.finish(&mut facts, calls, how);
+        times.prepare = begun.elapsed() - times.find - times.trace;
+        self.say("following dependences");
+        let how = self.how(&start, stacks(&session)?);
+        let (slice, data) = self.follow(&window, &start.criterion, chopped.as_ref(), &how, &mut facts, &mut stop);
+        self.say("");
+        times.slice = begun.elapsed() - times.find - times.trace - times.prepare;
+        if slice.cut {
+            let why = match slice.nodes.len() > MOST_NODES {
+                true => "it has too many instructions",
+                false => "the time ran out, or it was interrupted (--budget)",
+            };
+            limits.push(format!("the slice is not complete: {why}; it was followed from the criterion back so far"));
+        }
+        let recording = self.name();
+        Ok(Answer { recording, unit, start, window, slice, data, loaded, paths, limits, times })
+    }
+
+    /// Traces what the slice needs, and says what that leaves out.
+    fn trace(
+        &self,
+        session: &mut Session,
+        unit: UnitName,
+        moment: Moment,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Result<(Builder, Vec<String>), Refusal> {
+        let recording = &self.opened.recording;
+        let mut limits = self.limits(unit);
+        let (from, to) = match self.options.forward {
+            true => {
+                session.seek_end(stop).map_err(Refusal::internal)?;
+                (Some(moment), session.moment())
+            }
+            false => {
+                let since = tracing::forked_since(session, recording, &unit, stop).map_err(Refusal::internal)?;
+                if since.is_some() {
+                    let text = "the process was forked: what happened before, in its parent, was not traced";
+                    limits.push(text.into());
+                }
+                (since.filter(|since| *since < moment), moment)
+            }
+        };
+        let traced = tracing::trace(session, from, to, self.options.window, stop).map_err(Refusal::internal)?;
+        if traced.cut {
+            let n = self.options.window;
+            limits.push(format!("only about the last {n} million instructions were traced (--window)"));
+        }
+        Ok((traced.builder, limits))
+    }
+
+    /// How dependences are followed.
+    fn how(&self, start: &Start, stacks: Range<u64>) -> slice::Options {
         let (prune_memory, prune_registers) = start.pruned.clone();
-        let forward = Forward { data_only: self.options.data_only, everywhere: false };
-        let how = slice::Options {
+        slice::Options {
             data_only: self.options.data_only,
             copies_only: self.options.copies,
             edges: self.options.edges || self.options.dot,
@@ -179,48 +217,37 @@ impl Job<'_> {
             relevant: self.relevant(),
             pointers: self.options.pointers,
             missing_output: self.is_missing(),
-            stacks: stacks(&session)?,
+            stacks,
             ..slice::Options::default()
-        };
-        self.say("following dependences");
-        let slice = match self.options.forward {
-            true => slice::forward(&window, &start.criterion, forward, &mut stop),
-            false => slice::backward(&window, &start.criterion, &how, &mut facts, &mut stop),
-        };
-        let data = match self.options.parts {
-            true => {
-                let how = slice::Options { data_only: true, edges: false, relevant: false, ..how.clone() };
-                let part = slice::backward(&window, &start.criterion, &how, &mut facts, &mut stop);
-                part.nodes.iter().skip(1).map(|n| (n.execution, n.insn)).collect()
-            }
-            false => HashSet::new(),
-        };
-        let slice = match chopped {
-            Some(place) => {
-                let from = Forward { everywhere: true, ..forward };
-                slice::chop(&slice, &slice::forward(&window, &place, from, &mut stop))
-            }
-            None => slice,
-        };
-        self.say("");
-        let times = Times { find, trace, prepare, slice: begun.elapsed() - find - trace - prepare };
-        let mut limits = self.limits(unit);
-        if traced.cut {
-            let n = window.instructions() / 1_000_000;
-            limits.push(format!("only the last {n} million instructions were traced (--window)"));
         }
-        if is_forked {
-            limits.push("the process was forked: what happened before, in its parent, was not traced".into());
+    }
+
+    /// The slice, and what of it the value was made by, if that was asked for.
+    fn follow(
+        &self,
+        window: &Window,
+        criterion: &Criterion,
+        chopped: Option<&Criterion>,
+        how: &slice::Options,
+        facts: &mut Program,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> (Slice, HashSet<(u32, u16)>) {
+        let forward = Forward { data_only: self.options.data_only, everywhere: false };
+        if self.options.forward {
+            return (slice::forward(window, criterion, forward, stop), HashSet::new());
         }
-        if slice.cut {
-            let why = match slice.nodes.len() > MOST_NODES {
-                true => "it has too many instructions".to_owned(),
-                false => "the time ran out, or it was interrupted (--budget)".to_owned(),
-            };
-            limits.push(format!("the slice is not complete: {why}; it was followed from the criterion back so far"));
+        let mut slice = slice::backward(window, criterion, how, facts, stop);
+        let mut data = HashSet::new();
+        if self.options.parts {
+            let how = slice::Options { data_only: true, edges: false, relevant: false, ..how.clone() };
+            let part = slice::backward(window, criterion, &how, facts, stop);
+            data.extend(part.nodes.iter().skip(1).map(|n| (n.execution, n.insn)));
         }
-        let recording = self.name();
-        Ok(Answer { recording, unit, start, window, slice, data, loaded, paths, limits, times })
+        if let Some(place) = chopped {
+            let from = Forward { everywhere: true, ..forward };
+            slice = slice::chop(&slice, &slice::forward(window, place, from, stop));
+        }
+        (slice, data)
     }
 
     /// Tells how far it is, on a terminal; nothing clears the line.
@@ -276,8 +303,8 @@ impl Job<'_> {
             && let Ok(n) = n.parse()
             && recording.units().len() > 1
         {
-            let outputs = outputs_of(replayer, recording).map_err(Refusal::internal)?;
-            return Ok(outputs.writer(if stream == "stderr" { 2 } else { 1 }, n).unwrap_or(main));
+            let stream = if stream == "stderr" { 2 } else { 1 };
+            return Ok(written_by(replayer)?.writer(&[stream], n).unwrap_or(main));
         }
         let died = |u: &&recording::Unit| u.end.as_ref().is_some_and(|e| e.ending == Ending::Signaled);
         let crashed = recording.units().iter().find(died).map(|u| u.name);
@@ -292,7 +319,7 @@ impl Job<'_> {
 }
 
 /// Where the main thread's stack is, with room to grow.
-fn stacks(session: &Session) -> Result<std::ops::Range<u64>, Refusal> {
+fn stacks(session: &Session) -> Result<Range<u64>, Refusal> {
     let thread = session.place().thread;
     let sp = session.registers(thread).map_err(Refusal::internal)?.gpr[4];
     let maps = session.maps().map_err(Refusal::internal)?;
@@ -300,33 +327,13 @@ fn stacks(session: &Session) -> Result<std::ops::Range<u64>, Refusal> {
     Ok(map.map_or(0..0, |m| m.start.saturating_sub(8 << 20)..m.end))
 }
 
-/// Replays everything once and listens to what is written.
-pub fn outputs_of(replayer: &Replayer<'_>, recording: &Recording) -> Result<Outputs, String> {
-    use model::log::{CallRecord, Kind};
-    use model::serve::Moment;
-    let mut by_time = HashMap::new();
-    for unit in recording.units() {
-        let Ok(log) = recording.log(&unit.name) else { continue };
-        let calls = log.records().filter(|(_, r)| r.kind == Kind::Call);
-        let calls = calls.filter_map(|(_, r)| CallRecord::decode(r.payload));
-        // The tick that the call itself makes is counted in its record.
-        let before = |c: &CallRecord| Moment { tick: c.tick.saturating_sub(1), pc: c.pc };
-        by_time.extend(calls.map(|c| ((unit.name.pid, c.time), (unit.name, before(&c)))));
+/// All that was written; a recording whose replay differs cannot be sliced.
+fn written_by(replayer: &Replayer<'_>) -> Result<Written, Refusal> {
+    let (written, differences) = Written::gather(replayer).map_err(Refusal::internal)?;
+    match differences.first() {
+        Some(difference) => Err(Refusal::internal(format!("the recording cannot be sliced: {difference}"))),
+        None => Ok(written),
     }
-    let mut pieces = Vec::new();
-    let how = ReplayOptions { emit: true, descendants: true, ..ReplayOptions::default() };
-    for image in replayer.images() {
-        let results = replayer.run(&image, &how, |packet| {
-            if let Report::Output { stream, time, bytes } = &packet.report
-                && let Some((unit, at)) = by_time.get(&(packet.pid, *time))
-            {
-                pieces.push(Piece { unit: *unit, time: *time, at: *at, stream: *stream, bytes: bytes.clone() });
-            }
-        });
-        results.map_err(|e| e.to_string())?;
-    }
-    pieces.sort_by_key(|p| p.time);
-    Ok(Outputs { pieces })
 }
 
 /// The names that images had when they were recorded.

@@ -1,23 +1,9 @@
-//! What was written to the standard streams, byte by byte: by which call, from where in memory.
+//! A byte of what was written: by which call, from where in memory.
 
+use crate::written::Written;
 use model::log::{CallRecord, Kind};
 use model::serve::Moment;
 use recording::{Recording, UnitName};
-
-/// One write of one process.
-#[derive(Clone, Debug)]
-pub struct Piece {
-    pub unit: UnitName,
-    pub time: u64,
-    pub at: Moment,
-    pub stream: u8,
-    pub bytes: Vec<u8>,
-}
-
-/// All writes, in order.
-pub struct Outputs {
-    pub pieces: Vec<Piece>,
-}
 
 /// One written byte.
 pub struct WrittenByte {
@@ -29,40 +15,28 @@ pub struct WrittenByte {
     offset: u64,
 }
 
-impl Outputs {
-    /// The byte at `offset` of a stream. It must have been written by `unit`.
-    pub fn byte(&self, recording: &Recording, unit: UnitName, stream: u8, offset: u64) -> Result<WrittenByte, String> {
-        let mut passed = 0;
-        for p in self.pieces.iter().filter(|p| p.stream == stream) {
-            let len = p.bytes.len() as u64;
-            if offset >= passed + len {
-                passed += len;
-                continue;
-            }
-            if p.unit != unit {
-                return Err(format!("byte {offset} was written by process {}: write RECORDING:{0}", p.unit));
-            }
-            let log = recording.log(&p.unit).map_err(|e| e.to_string())?;
-            let calls = log.records().filter(|(_, r)| r.kind == Kind::Call);
-            let mut calls = calls.filter_map(|(_, r)| CallRecord::decode(r.payload));
-            let call = calls.find(|c| c.time == p.time).ok_or("the call that wrote it is not in the log")?;
-            let offset = offset - passed;
-            return Ok(WrittenByte { moment: p.at, byte: p.bytes[offset as usize], call, offset });
-        }
-        Err(match passed {
-            0 => "nothing was written there".to_owned(),
-            n => format!("only {n} bytes were written: the last is byte {}", n - 1),
-        })
+/// The byte at `offset` of a stream. It must have been written by `unit`.
+pub fn written_byte(
+    written: &Written,
+    recording: &Recording,
+    unit: UnitName,
+    stream: u8,
+    offset: usize,
+) -> Result<WrittenByte, String> {
+    let (chunk, at) = written.write_of(&[stream], offset).map_err(|all| match all {
+        0 => "nothing was written there".to_owned(),
+        n => format!("only {n} bytes were written: the last is byte {}", n - 1),
+    })?;
+    if chunk.unit != unit {
+        return Err(format!("byte {offset} was written by process {}: write RECORDING:{0}", chunk.unit));
     }
-
-    /// The process that wrote the byte at `offset` of a stream.
-    pub fn writer(&self, stream: u8, offset: u64) -> Option<UnitName> {
-        let mut passed = 0;
-        self.pieces.iter().filter(|p| p.stream == stream).find_map(|p| {
-            passed += p.bytes.len() as u64;
-            (passed > offset).then_some(p.unit)
-        })
-    }
+    let log = recording.log(&chunk.unit).map_err(|e| e.to_string())?;
+    let calls = log.records().filter(|(_, r)| r.kind == Kind::Call);
+    let mut calls = calls.filter_map(|(_, r)| CallRecord::decode(r.payload));
+    let call = calls.find(|c| c.time == chunk.time).ok_or("the call that wrote it is not in the log")?;
+    // Before the call, the tick that it makes is not there.
+    let moment = Moment { tick: chunk.at.tick.saturating_sub(1), pc: chunk.at.pc };
+    Ok(WrittenByte { moment, byte: chunk.bytes[at], call, offset: at as u64 })
 }
 
 impl WrittenByte {

@@ -1,7 +1,7 @@
 //! Trials of one unit of a recording, as the search wants them.
 
 use super::make;
-use super::written::Written;
+use crate::written::Written;
 use diagnose::switching::Each;
 use diagnose::{End, Met, Run, Stop, Stream, Trial, Trials};
 use model::serve::{Alteration, Answer, Moment, Request, TrialEnd, Until, Why};

@@ -1,7 +1,7 @@
 //! `clew switch`: which branch of the failing program, taken the other way, makes it work?
 //!
 //! ```text
-//! command ─ [make] ─▶ recording ─ [written] ─▶ failing run ─┐
+//! command ─ [make] ─▶ recording ─ `written` ─▶ failing run ─┐
 //!                       └─ [code] ─▶ the program's branches ─┴─▶ diagnose::switch over [bench] ─▶ [show]
 //! ```
 
@@ -9,7 +9,6 @@ mod bench;
 mod code;
 mod make;
 mod show;
-mod written;
 
 use crate::cli::{Color, Oracle as OracleOptions, Switch as Options};
 use crate::guest::{Failed, start_engine};
@@ -17,6 +16,7 @@ use crate::home::{self, Opened};
 use crate::message::{self, Messages, Paint};
 use crate::startup::Startup;
 use crate::status;
+use crate::written::{self, Written};
 use bench::{Bench, Witness};
 use code::Code;
 use diagnose::{End, Failing, Failure, Judgement, Oracle, Plan, Search, Stream};
@@ -28,7 +28,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
-use written::Written;
 
 pub use bench::{LONGEST_CHECK, run_check};
 pub use code::{At, Place};

@@ -96,9 +96,16 @@ impl Engine {
         }
         let key = self.copy_of(fd, &stamp, settled, mapped);
         if key.is_none() && mapped {
-            self.mark_inexact("a mapped file could not be kept: it is too large, or there is no room");
+            self.could_not_keep("a mapped file");
         }
         self.log_file(fd, stamp, settled, key)
+    }
+
+    /// Without this file a replay cannot go on; whoever records hears of it at once.
+    pub fn could_not_keep(&mut self, what: &str) {
+        let why = alloc::format!("{what} could not be kept: it is too large, or there is no room");
+        self.mark_inexact(&why);
+        self.note(&alloc::format!("the recording will not replay to its end: {why}"), 0);
     }
 
     /// A file that was opened counts as it was at its first open. An empty one needs no keeping.

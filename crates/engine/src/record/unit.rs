@@ -61,7 +61,7 @@ impl Engine {
         (start.program, start.interpreter) = (key(0), key(1));
         append(Kind::Start, 0, &start.encode());
         if start.program.is_empty() || sources.interpreter.is_some() && start.interpreter.is_empty() {
-            self.mark_inexact("the program could not be kept: it is too large, or there is no room");
+            self.could_not_keep("the program");
         }
         for (fd, kept) in images.into_iter().zip(kept) {
             if let Some((stamp, settled, key)) = kept {

@@ -2,7 +2,8 @@
 //!
 //! An altered run wrote what was recorded before the moment of the change, and then what the trial wrote. Processes that
 //! were there before the moment are taken to write what they wrote, and so are those that it forked later just as
-//! recorded; others that it forked later are the trial's own. Outputs of several processes keep the order of the recording as long as the trial writes as often.
+//! recorded; others that it forked later are the trial's own. Outputs of several processes keep the order of the
+//! recording as long as the trial writes as often.
 //!
 //! May miss: what other processes would have written had they heard of the change.
 
@@ -16,13 +17,14 @@ use std::collections::{BTreeMap, HashMap};
 
 /// One write of one process.
 #[derive(Clone, Debug)]
-struct Chunk {
-    unit: UnitName,
-    time: u64,
-    /// Where its process was.
-    at: Moment,
-    stream: u8,
-    bytes: Vec<u8>,
+pub struct Chunk {
+    pub unit: UnitName,
+    /// When the call came back.
+    pub time: u64,
+    /// Where its process was, the tick of the call counted.
+    pub at: Moment,
+    pub stream: u8,
+    pub bytes: Vec<u8>,
 }
 
 /// A moment of a unit at which it made a call, and the time when that came back.
@@ -69,13 +71,21 @@ impl Written {
         self.chunks.iter().map(Chunk::piece).collect()
     }
 
+    /// The write that the byte at `offset` of these streams was part of, and where in it; else how many bytes there are.
+    pub fn write_of(&self, streams: &[u8], offset: usize) -> Result<(&Chunk, usize), usize> {
+        let mut passed = 0;
+        for c in self.chunks.iter().filter(|c| streams.contains(&c.stream)) {
+            if offset < passed + c.bytes.len() {
+                return Ok((c, offset - passed));
+            }
+            passed += c.bytes.len();
+        }
+        Err(passed)
+    }
+
     /// The unit that wrote the byte at `offset` of a stream.
     pub fn writer(&self, streams: &[u8], offset: usize) -> Option<UnitName> {
-        let mut passed = 0;
-        self.chunks.iter().filter(|c| streams.contains(&c.stream)).find_map(|c| {
-            passed += c.bytes.len();
-            (passed > offset).then_some(c.unit)
-        })
+        self.write_of(streams, offset).ok().map(|(c, _)| c.unit)
     }
 
     /// What the altered run of `unit` wrote, changed at `moment`, if the trial wrote `trial` from there on and took these
