@@ -4,11 +4,11 @@
 //! Each run has another seed, which decides where turns end and who goes on. Standard input, if it is not a terminal, is
 //! read once and given to every run. Only the output of the run that is kept is shown.
 
+use crate::case::{self, is_raised};
 use crate::cli::{Color, Record as Options};
 use crate::guest::{self, Failed};
 use crate::message::{Messages, Paint};
 use crate::startup::Startup;
-use crate::switch::{self, is_raised};
 use crate::{find, record, status};
 use diagnose::{End, Judgement, Oracle, Run};
 use model::wire::Config;
@@ -41,7 +41,7 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
             return why.status;
         }
     };
-    let oracle = match switch::read_oracle(&options.oracle) {
+    let oracle = match case::read_oracle(&options.oracle) {
         Ok(oracle) => oracle,
         Err(why) => {
             messages.error(&why.message);
@@ -64,7 +64,7 @@ struct Search<'a> {
 impl Search<'_> {
     fn until_failure(&self) -> i32 {
         let begun = Instant::now();
-        let interrupted = switch::interruption();
+        let interrupted = case::interruption();
         let first = self.options.seed.unwrap_or(1);
         let budget = self.options.budget.unwrap_or(BUDGET);
         let mut last = 0;
@@ -122,8 +122,8 @@ impl Search<'_> {
         }
         let run = Run { output, end };
         let script = self.options.oracle.check.as_deref();
-        let until = Instant::now() + switch::LONGEST_CHECK;
-        let check = |s: &str, run: &Run| switch::run_check(s, &run.stream(diagnose::Stream::Stdout), until);
+        let until = Instant::now() + case::LONGEST_CHECK;
+        let check = |s: &str, run: &Run| case::run_check(s, &run.stream(diagnose::Stream::Stdout), until);
         let mut check = |run: &Run| script.is_none_or(|s| check(s, run));
         match self.oracle.judge(&run, &mut check) {
             Judgement::Passes => {

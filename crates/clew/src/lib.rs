@@ -3,6 +3,7 @@
 //! `startup` looks at what the process was given, `cli` reads the arguments, then one module per verb.
 //! Every path ends in an exit status that the contract of the command line names; a panic is one of them too.
 
+mod case;
 mod chaos;
 mod cli;
 mod crash;

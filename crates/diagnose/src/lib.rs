@@ -1,17 +1,20 @@
 //! Methods that find causes.
 //!
 //! ```text
-//! Oracle ── judges ──▶ Run ── compared with the failing one ──▶ Verdict ── of many trials ──▶ Search
+//! Oracle ── judges ──▶ Run ── compared with the failing one ──▶ Verdict ── of many trials, in an `order` ──▶ Search
 //! ```
-//! An [`Oracle`] says what "works" means; a [`Verdict`] says what became of the failure in one trial; [`switching`]
-//! searches for critical predicates. This crate knows no live process: whoever has a recording implements [`Trials`].
+//! An [`Oracle`] says what "works" means; a [`Verdict`] says what became of the failure in one trial; [`mod@search`]
+//! makes trials until one repairs the run. This crate knows no live process: whoever has a recording implements [`Trials`].
 //!
 //! Guarantees: nothing is called proved unless a trial repaired the run and the controls around it did not.
 
 pub mod oracle;
-pub mod switching;
+pub mod order;
+pub mod search;
+pub mod trials;
 pub mod verdict;
 
 pub use oracle::{End, Failure, Judgement, Oracle, Run, Stream};
-pub use switching::{Finding, Met, Plan, Search, Stop, Trial, Trials, switch};
+pub use search::{Finding, Plan, Search, search};
+pub use trials::{Change, Each, Met, Stop, Trial, Trials};
 pub use verdict::{Failing, Verdict};

@@ -11,6 +11,7 @@ use crate::threads::Thread;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use iced_x86::{ConditionCode, Decoder, DecoderOptions};
+use model::GuestAddr;
 use model::layout::GATE;
 use model::wire::{Action, Probe, Registers, Report, Site};
 use trace::format::Special;
@@ -96,6 +97,17 @@ impl Probes {
         }
         site.probes.push(self.all.len() as u32);
         self.all.push(probe);
+        self.ordered.insert(at);
+        self.rearm(at);
+        at
+    }
+
+    /// Something is done at every execution from now on. Answers the address, whose blocks must be made anew.
+    pub fn add_always(&mut self, at: u64, action: Action) -> u64 {
+        let counter = self.free_counter();
+        let number = self.all.len() as u32;
+        self.all.push(Probe { site: Site::Absolute(GuestAddr(at)), instance: 0, action });
+        self.sites.entry(at).or_insert_with(|| SiteState::new(counter)).probes.push(number);
         self.ordered.insert(at);
         self.rearm(at);
         at
@@ -276,6 +288,13 @@ impl Engine {
                         next = Next::Elsewhere;
                     }
                 }
+                Action::Force(taken) => {
+                    if let Some((there, here)) = self.ways(pc) {
+                        self.trace_special(Special::Step { pc });
+                        g.pc = if taken { there } else { here };
+                        next = Next::Elsewhere;
+                    }
+                }
                 Action::Skip(to) => {
                     g.pc = resolve(to, bias);
                     next = Next::Elsewhere;
@@ -306,13 +325,14 @@ impl Engine {
 
     /// Where the conditional branch at the pc would not go.
     pub fn other_way(&self, g: &Gate) -> Option<u64> {
-        let code = self.memory.code(g.pc)?;
-        let i = Decoder::with_ip(64, code, g.pc, DecoderOptions::NONE).decode();
-        if !i.is_jcc_short_or_near() {
-            return None;
-        }
-        let taken = condition(i.condition_code(), g.rflags);
-        Some(if taken { i.next_ip() } else { i.near_branch_target() })
+        let (there, here) = self.ways(g.pc)?;
+        Some(if self.is_taken(g) { here } else { there })
+    }
+
+    /// Where the conditional branch at `pc` leads if it is taken, and if not.
+    pub fn ways(&self, pc: u64) -> Option<(u64, u64)> {
+        let i = Decoder::with_ip(64, self.memory.code(pc)?, pc, DecoderOptions::NONE).decode();
+        i.is_jcc_short_or_near().then(|| (i.near_branch_target(), i.next_ip()))
     }
 }
 

@@ -138,6 +138,8 @@ pub enum Action {
     Report,
     /// The conditional branch at the site goes the other way.
     Flip,
+    /// The conditional branch at the site is taken, or not taken, whatever its condition says.
+    Force(bool),
     /// Execution goes on at another place instead: skips the instructions between.
     Skip(Site),
     /// Registers by hardware number (rax 0, rcx 1, …); 16 is the flags register.
@@ -230,6 +232,10 @@ impl Writer {
         match &p.action {
             Action::Report => self.u8(0),
             Action::Flip => self.u8(1),
+            Action::Force(taken) => {
+                self.u8(8);
+                self.u8(u8::from(*taken));
+            }
             Action::Skip(s) => {
                 self.u8(2);
                 self.site(s);
@@ -298,6 +304,7 @@ impl Reader<'_> {
         let action = match self.u8()? {
             0 => Action::Report,
             1 => Action::Flip,
+            8 => Action::Force(self.u8()? != 0),
             2 => Action::Skip(self.site()?),
             3 => Action::SetRegister(self.u8()?, self.u64()?),
             4 => Action::SetMemory(GuestAddr(self.u64()?), self.bytes()?.to_vec()),

@@ -52,9 +52,11 @@ pub enum Request {
     Mode(Mode),
     /// A copy of the process, which listens on the socket that comes with the request.
     Fork,
-    /// Executions of conditional branches in these ranges are noted from now on, the last `keep` of them.
+    /// Executions of conditional branches in these ranges, and of the instructions at these addresses, are noted from now
+    /// on, the last `keep` of them.
     Predicates {
         ranges: Vec<(u64, u64)>,
+        places: Vec<u64>,
         keep: u32,
     },
     /// Those noted, from this one on.
@@ -73,7 +75,7 @@ pub enum Request {
     Quit,
 }
 
-/// One execution of a conditional branch.
+/// One execution of a conditional branch, or of another instruction whose executions were asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Predicate {
     pub moment: Moment,
@@ -109,6 +111,8 @@ pub enum Alteration {
     Apart,
     /// The conditional branch at the pc goes the other way.
     Flip,
+    /// The conditional branch at the pc is taken, or not taken, now and whenever it is executed again.
+    Force(bool),
     /// Execution goes on at this address.
     Skip(u64),
     /// A register by hardware number; 16 is the flags register.
@@ -283,6 +287,10 @@ impl Writer {
             Alteration::Null => self.u8(0),
             Alteration::Apart => self.u8(6),
             Alteration::Flip => self.u8(1),
+            Alteration::Force(taken) => {
+                self.u8(7);
+                self.u8(u8::from(*taken));
+            }
             Alteration::Skip(to) => {
                 self.u8(2);
                 self.u64(*to);
@@ -342,6 +350,7 @@ impl Reader<'_> {
             0 => Alteration::Null,
             6 => Alteration::Apart,
             1 => Alteration::Flip,
+            7 => Alteration::Force(self.u8()? != 0),
             2 => Alteration::Skip(self.u64()?),
             3 => Alteration::SetRegister(self.u8()?, self.u64()?),
             4 => Alteration::SetMemory(GuestAddr(self.u64()?), self.bytes()?.to_vec()),
@@ -425,13 +434,15 @@ impl Request {
                 w.u8(l.belt as u8);
             }
             Request::Quit => w.u8(15),
-            Request::Predicates { ranges, keep } => {
+            Request::Predicates { ranges, places, keep } => {
                 w.u8(40);
                 w.u32(ranges.len() as u32);
                 for (start, end) in ranges {
                     w.u64(*start);
                     w.u64(*end);
                 }
+                w.u32(places.len() as u32);
+                places.iter().for_each(|at| w.u64(*at));
                 w.u32(*keep);
             }
             Request::PredicateList { from } => {
@@ -475,7 +486,11 @@ impl Request {
                 Request::Trial(TrialLimits { ticks: r.u64()?, memory: r.u64()?, output: r.u64()?, belt: r.u8()? != 0 })
             }
             15 => Request::Quit,
-            40 => Request::Predicates { ranges: r.list(|r| Some((r.u64()?, r.u64()?)))?, keep: r.u32()? },
+            40 => Request::Predicates {
+                ranges: r.list(|r| Some((r.u64()?, r.u64()?)))?,
+                places: r.list(Reader::u64)?,
+                keep: r.u32()?,
+            },
             41 => Request::PredicateList { from: r.u32()? },
             16 => Request::Leave { thread: r.u32()? },
             _ => return None,

@@ -150,17 +150,51 @@ impl Session {
         })
     }
 
-    /// Executions of conditional branches in these ranges from the beginning up to this moment: the last `keep` of them in
-    /// order, and how many there were.
+    /// Executions of conditional branches in these ranges from the beginning on: the last `keep` of them in order, and how
+    /// many there were.
     pub fn predicates(
         &mut self,
         ranges: &[(u64, u64)],
         keep: u32,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<(Vec<Predicate>, u64), Error> {
+        self.noted(Request::Predicates { ranges: ranges.to_vec(), places: Vec::new(), keep }, None, interrupted)
+    }
+
+    /// The same, up to a moment.
+    pub fn predicates_until(
+        &mut self,
+        ranges: &[(u64, u64)],
+        keep: u32,
+        until: Moment,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<(Vec<Predicate>, u64), Error> {
+        let what = Request::Predicates { ranges: ranges.to_vec(), places: Vec::new(), keep };
+        self.noted(what, Some(until), interrupted)
+    }
+
+    /// Executions of the instructions at these addresses, up to a moment: the last `keep` of them in order, and how many
+    /// there were.
+    pub fn executions(
+        &mut self,
+        places: &[u64],
+        keep: u32,
+        until: Moment,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<(Vec<Predicate>, u64), Error> {
+        let what = Request::Predicates { ranges: Vec::new(), places: places.to_vec(), keep };
+        self.noted(what, Some(until), interrupted)
+    }
+
+    fn noted(
+        &mut self,
+        what: Request,
+        until: Option<Moment>,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<(Vec<Predicate>, u64), Error> {
         let live = self.copy_at(self.start_moment())?;
-        done(live.ask(&Request::Predicates { ranges: ranges.to_vec(), keep })?)?;
-        run(&live, Until::default(), interrupted)?;
+        done(live.ask(&what)?)?;
+        run(&live, Until { moment: until, ..Until::default() }, interrupted)?;
         let mut all = Vec::new();
         loop {
             match live.ask(&Request::PredicateList { from: all.len() as u32 })? {

@@ -25,8 +25,9 @@ pub const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("slice", &["model", "isa", "trace"]),
     ("gdb", &[]),
     ("diagnose", &["model", "image"]),
+    ("report", &[]),
     ("testkit", &["model", "isa", "image", "trace", "engine", "session", "recording"]),
-    ("clew", &["model", "image", "session", "trace", "recording", "gdb", "diagnose", "flow", "slice"]),
+    ("clew", &["model", "image", "session", "trace", "recording", "gdb", "diagnose", "report", "flow", "slice"]),
     ("xtask", &[]),
 ];
 

@@ -2,8 +2,8 @@
 
 use super::Refusal;
 use super::outputs::written_byte;
+use crate::case::{At, Place};
 use crate::cli::Slice as Options;
-use crate::switch::{At, Place};
 use crate::written::Written;
 use iced_x86::{Decoder, DecoderOptions, OpKind, Register};
 use image::{Inspector, LoadedImages};

@@ -11,14 +11,14 @@ pub mod outputs;
 mod show;
 pub mod tracing;
 
+use crate::case;
+pub use crate::case::Refusal;
 use crate::cli::{Color, Slice as Options};
 use crate::guest::{Failed, start_engine};
 use crate::home::{self, Opened};
 use crate::message::{self, Messages, Paint};
 use crate::startup::Startup;
 use crate::status;
-use crate::switch;
-pub use crate::switch::Refusal;
 use crate::written::Written;
 use criterion::{Finder, Start};
 use facts::Program;
@@ -98,11 +98,11 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
 
 /// Records if need be, and slices.
 fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Answer, Refusal> {
-    let interrupted = switch::interruption();
+    let interrupted = case::interruption();
     let name = match &options.recording {
         Some(name) if options.command.is_empty() => name.clone(),
         Some(_) => return Err(Refusal::usage("give a recording or a program, not both")),
-        None => switch::record_quietly(&options.command, None, startup, messages)?,
+        None => case::record_quietly(&options.command, None, startup, messages)?,
     };
     let (opened, unit) = home::find(&name, startup).map_err(Refusal::usage)?;
     let job = Job { options, opened: &opened, unit, interrupted };
@@ -128,7 +128,7 @@ impl Job<'_> {
         let unit = self.choose(&replayer)?;
         let until = begun + self.options.budget;
         let flag = self.interrupted.clone();
-        let mut stop = move || Instant::now() > until || switch::is_raised(&flag);
+        let mut stop = move || Instant::now() > until || case::is_raised(&flag);
         let mut session = Session::open(&replayer, &unit).map_err(Refusal::internal)?;
         let images = session::images_of(recording);
         self.say("looking for the criterion");
@@ -280,7 +280,7 @@ impl Job<'_> {
     /// What a chop begins with.
     fn chopped(&self, loaded: &image::LoadedImages) -> Result<Option<Criterion>, Refusal> {
         let Some(text) = &self.options.chop else { return Ok(None) };
-        let at: switch::At = text.parse().map_err(Refusal::usage)?;
+        let at: case::At = text.parse().map_err(Refusal::usage)?;
         let ranges = criterion::ranges_of(loaded, &at.place).map_err(Refusal::usage)?;
         Ok(Some(Criterion { instructions: ranges.addresses(), ..Criterion::default() }))
     }
@@ -297,7 +297,7 @@ impl Job<'_> {
             return Ok(unit);
         }
         let recording = replayer.recording;
-        let main = switch::main_unit(recording).ok_or_else(|| Refusal::usage("nothing was recorded"))?;
+        let main = case::main_unit(recording).ok_or_else(|| Refusal::usage("nothing was recorded"))?;
         let offset = self.options.output.as_deref().map(|o| o.rsplit_once(':').unwrap_or(("stdout", o)));
         if let Some((stream, n)) = offset
             && let Ok(n) = n.parse()

@@ -1,7 +1,7 @@
 //! The answer of `switch` for people and as JSON.
 
-use super::code::Where;
 use super::{Answer, shown};
+use crate::case::Where;
 use crate::message::Paint;
 use crate::show::count;
 use diagnose::{Failure, Finding, Stop, Verdict};
@@ -38,7 +38,7 @@ pub fn text(answer: &Answer, paint: Paint) -> String {
 }
 
 fn one(out: &mut String, answer: &Answer, rank: usize, finding: &Finding, paint: Paint) {
-    let place = answer.code.locate(finding.predicate.moment.pc);
+    let place = answer.code.locate(finding.trial.moment.pc);
     let status = match finding.is_proved() {
         true => paint.good("proved"),
         false => paint.middling("suspected"),
@@ -65,9 +65,10 @@ fn more(out: &mut String, found: usize) {
 /// What became of each switch of a place that was asked for, unless it is told already.
 fn told(out: &mut String, answer: &Answer) {
     let rest = answer.search.told.iter().filter(|(_, v, _)| !matches!(v, Verdict::Fixed | Verdict::Avoided));
-    for (predicate, verdict, end) in rest.take(SHOWN) {
-        let place = answer.code.locate(predicate.moment.pc);
-        let _ = writeln!(out, "{}, execution {}: {verdict}, {end}", place.short(), predicate.instance);
+    for (trial, verdict, end) in rest.take(SHOWN) {
+        let place = answer.code.locate(trial.moment.pc);
+        let instance = answer.branches.at(trial.moment).map_or(1, |p| p.instance);
+        let _ = writeln!(out, "{}, execution {instance}: {verdict}, {end}", place.short());
     }
 }
 
@@ -79,7 +80,7 @@ fn avoiding(out: &mut String, answer: &Answer) {
     }
     let _ = writeln!(out, "\nNot met any more, which proves nothing, is the failure after switching:");
     for finding in found.iter().take(SHOWN / 2) {
-        let place = answer.code.locate(finding.predicate.moment.pc);
+        let place = answer.code.locate(finding.trial.moment.pc);
         let (n, of) = instances(answer, finding);
         let _ = writeln!(out, "   {}, execution {n} of {of}", place.short());
     }
@@ -97,7 +98,7 @@ fn tried(answer: &Answer) -> String {
     format!(
         "{} of {} executed branches tried{verdicts}, {}, {:.1} s, {rate:.0} trials/s",
         s.tried,
-        answer.executed,
+        answer.branches.executed,
         count(s.controls as u64, "control"),
         answer.time.as_secs_f64()
     )
@@ -146,9 +147,8 @@ fn describe_failure(answer: &Answer) -> String {
 
 /// Which execution of its instruction a finding is, and of how many.
 fn instances(answer: &Answer, finding: &Finding) -> (u64, u64) {
-    let pc = finding.predicate.moment.pc;
-    let last = answer.predicates.iter().rev().find(|p| p.moment.pc == pc);
-    (finding.predicate.instance, last.map_or(finding.predicate.instance, |p| p.instance))
+    let n = answer.branches.at(finding.trial.moment).map_or(1, |p| p.instance);
+    (n, answer.branches.count(finding.trial.moment.pc).max(n))
 }
 
 /// One plain sentence.
@@ -165,7 +165,7 @@ fn explain(answer: &Answer, finding: &Finding, place: &Where) -> String {
 
 /// Does the line have several branches?
 fn several_branches(answer: &Answer, place: &Where) -> bool {
-    let mut pcs: Vec<u64> = answer.predicates.iter().map(|p| p.moment.pc).collect();
+    let mut pcs: Vec<u64> = answer.branches.list.iter().map(|p| p.moment.pc).collect();
     pcs.sort_unstable();
     pcs.dedup();
     let same = |pc: &&u64| {
@@ -215,7 +215,7 @@ pub fn json(answer: &Answer) -> String {
         "failure": describe_failure(answer),
         "candidates": candidates,
         "verdicts": verdicts(answer),
-        "executed": answer.executed,
+        "executed": answer.branches.executed,
         "tried": tried,
         "limits": limits(answer),
         "time": { "seconds": answer.time.as_secs_f64(), "trials": answer.spent.as_secs_f64() },
@@ -225,11 +225,11 @@ pub fn json(answer: &Answer) -> String {
 
 /// With `--at`: every trial.
 fn verdicts(answer: &Answer) -> Value {
-    let one = |(p, verdict, end): &(model::serve::Predicate, Verdict, diagnose::End)| {
+    let one = |(trial, verdict, end): &(diagnose::Trial, Verdict, diagnose::End)| {
         json!({
-            "address": answer.code.locate(p.moment.pc).address,
-            "instance": p.instance,
-            "moment": p.moment.to_string(),
+            "address": answer.code.locate(trial.moment.pc).address,
+            "instance": answer.branches.at(trial.moment).map_or(1, |p| p.instance),
+            "moment": trial.moment.to_string(),
             "verdict": verdict.name(),
             "detail": verdict.to_string(),
             "end": end.to_string(),
@@ -239,7 +239,7 @@ fn verdicts(answer: &Answer) -> Value {
 }
 
 fn finding_value(answer: &Answer, rank: usize, finding: &Finding) -> Value {
-    let place = answer.code.locate(finding.predicate.moment.pc);
+    let place = answer.code.locate(finding.trial.moment.pc);
     let (instance, of) = instances(answer, finding);
     let is_repair = finding.verdict == Verdict::Fixed;
     let explanation = match is_repair {
@@ -260,7 +260,7 @@ fn finding_value(answer: &Answer, rank: usize, finding: &Finding) -> Value {
         "source": place.text,
         "evidence": {
             "recording": answer.recording,
-            "moment": finding.predicate.moment.to_string(),
+            "moment": finding.trial.moment.to_string(),
             "alteration": format!("flip {}#{instance}", place.address),
         },
         "trial": { "verdict": finding.verdict.name(), "end": finding.run.end.to_string() },

@@ -1,4 +1,5 @@
-//! Conditional branches of chosen code, noted as they are executed: the last ones of a stretch, with their moments.
+//! Conditional branches of chosen code, and chosen instructions, noted as they are executed: the last ones of a stretch,
+//! with their moments.
 //!
 //! A branch becomes a site when its block is translated, so only code that runs is asked about.
 
@@ -13,17 +14,22 @@ use model::serve::{Moment, Predicate};
 /// Which branches are noted, and the last of them.
 #[derive(Default)]
 pub struct Predicates {
+    on: bool,
     ranges: Vec<Range<u64>>,
     keep: usize,
     last: VecDeque<Predicate>,
     total: u64,
 }
 
-/// Notes branches in these ranges from now on, the last `keep` of them; nothing for no ranges.
-pub fn watch(e: &mut Engine, ranges: Vec<(u64, u64)>, keep: usize) {
+/// Notes branches in these ranges and what is at these places from now on, the last `keep` of them.
+pub fn watch(e: &mut Engine, ranges: Vec<(u64, u64)>, places: &[u64], keep: usize) {
     let p = &mut replay(e).predicates;
-    *p = Predicates { ranges: ranges.into_iter().map(|(s, e)| s..e).collect(), keep, ..Predicates::default() };
+    let on = !ranges.is_empty() || !places.is_empty();
+    *p = Predicates { ranges: ranges.into_iter().map(|(s, e)| s..e).collect(), on, keep, ..Predicates::default() };
     e.probes.forget_predicates();
+    for place in places {
+        e.probes.note_predicate(*place);
+    }
     e.flush();
 }
 
@@ -36,7 +42,7 @@ pub fn list(e: &mut Engine, from: usize) -> (Vec<Predicate>, u64) {
 
 /// The guest is at a site: notes it if it is such a branch and nobody else wants to be asked here.
 pub fn note(e: &mut Engine, g: &Gate) -> bool {
-    if replay(e).predicates.ranges.is_empty() || e.probes.stops_at(g.pc) {
+    if !replay(e).predicates.on || e.probes.stops_at(g.pc) {
         return false;
     }
     let Some(instance) = e.probes.predicate_hit(g.pc) else { return false };

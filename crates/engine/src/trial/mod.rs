@@ -36,6 +36,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use model::log::SignalRecord;
 use model::serve::{Alteration, Answer, Moment, TrialEnd, TrialLimits};
+use model::wire::Action;
 
 /// Ticks that a thread runs before another one may.
 const TURN: u64 = 20_000;
@@ -78,6 +79,14 @@ pub fn alter(e: &mut Engine, g: &mut Gate, alteration: Alteration) -> Answer {
         Alteration::Null | Alteration::Apart => {}
         Alteration::Flip => match e.other_way(g) {
             Some(to) => g.pc = to,
+            None => return Answer::Refused("there is no conditional branch here".into()),
+        },
+        Alteration::Force(taken) => match e.ways(g.pc) {
+            Some((there, here)) => {
+                e.probes.add_always(g.pc, Action::Force(taken));
+                e.flush();
+                g.pc = if taken { there } else { here };
+            }
             None => return Answer::Refused("there is no conditional branch here".into()),
         },
         Alteration::Skip(to) => g.pc = to,

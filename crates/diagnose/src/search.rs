@@ -1,66 +1,19 @@
-//! Predicate switching: which executed branch, taken the other way, makes the failing run work?
+//! Trials one after the other, in batches, until one repairs the failing run.
 //!
-//! Candidates are tried in the order LEFS, last executed first switched, in batches: those of one batch start from one
-//! replay. At the first and the last moment of each batch a control goes on without any change; unless both give the
-//! recorded failure with the recorded output, nothing in the batch is proved, because then the world of the trials made
-//! the difference and not the switch.
+//! Candidates are tried in the order in which they are given; those of one batch start from one replay. At the first and
+//! the last moment of each batch a control goes on without any change; unless both give the recorded failure with the
+//! recorded output, nothing in the batch is proved, because then the world of the trials made the difference and not the
+//! change.
 //!
 //! Guarantees: whatever ends the search early, what was found is there and what was left out is told.
-//! May miss: failures that need two switches, and wrong values that no branch chose.
+//! May miss: failures that need two changes.
 //! Source: X. Zhang, N. Gupta, R. Gupta, "Locating Faults Through Automated Predicate Switching", ICSE 2006.
 
 use crate::oracle::{End, Oracle, Run};
+use crate::trials::{Change, Met, Stop, Trial, Trials};
 use crate::verdict::{Failing, Verdict};
-use model::serve::{Moment, Predicate};
+use model::serve::Moment;
 use std::collections::BTreeMap;
-
-/// One trial.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Trial {
-    pub moment: Moment,
-    /// The branch there goes the other way; otherwise nothing changes, and it is a control.
-    pub flip: bool,
-}
-
-/// Why a search ends before all candidates were tried.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stop {
-    /// The time is used up.
-    Time,
-    /// The user wants it.
-    Interrupted,
-}
-
-/// How often an altered run meets the place of the failure.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Met {
-    Never,
-    /// Once, as in the recorded run: it is the execution that failed there.
-    Once,
-    /// Which of several executions is the one that failed is not known.
-    Several,
-    /// That could not be seen.
-    Unknown,
-}
-
-/// Hears of one trial of a batch: its index, and the whole altered run or why there is none.
-pub type Each<'a> = &'a mut dyn FnMut(usize, Result<Run, String>);
-
-/// Whoever can make trials of the failing run.
-pub trait Trials {
-    /// Makes these trials, in any order. `each` is told the whole altered run, with what was written before the moment
-    /// too. A search that is to [`stop`](Trials::stop) may leave out all but one.
-    fn batch(&mut self, trials: &[Trial], each: Each<'_>) -> Result<(), String>;
-
-    /// Does the run with the branch at this moment flipped come to the place of the failure?
-    fn meets_failure(&mut self, at: Moment) -> Met;
-
-    /// Does the user's own check take this run for a working one?
-    fn check(&self, run: &Run) -> bool;
-
-    /// Is the search to end here?
-    fn stop(&self) -> Option<Stop>;
-}
 
 /// How to search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,10 +34,10 @@ impl Default for Plan {
     }
 }
 
-/// A switch that repairs the run, or avoids its failure.
+/// A change that repairs the run, or avoids its failure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    pub predicate: Predicate,
+    pub trial: Trial,
     pub verdict: Verdict,
     /// The altered run.
     pub run: Run,
@@ -101,12 +54,12 @@ impl Finding {
 /// What a search has found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Search {
-    /// Switches that repair the run, the last executed first.
+    /// Changes that repair the run, in the order of the trials.
     pub critical: Vec<Finding>,
-    /// Switches after which the failing place is not met.
+    /// Changes after which the failing place is not met.
     pub avoiding: Vec<Finding>,
     /// The verdict of every trial and how it ended, if that was asked for.
-    pub told: Vec<(Predicate, Verdict, End)>,
+    pub told: Vec<(Trial, Verdict, End)>,
     /// Trials by verdict, without controls.
     pub tally: BTreeMap<&'static str, u64>,
     pub tried: usize,
@@ -136,42 +89,47 @@ impl Search {
         self.left = later.left;
         self.stopped = later.stopped;
     }
+
+    /// Has a change been found that is proved to repair the run?
+    pub fn has_proof(&self) -> bool {
+        self.critical.iter().any(Finding::is_proved)
+    }
 }
 
-/// Searches among `predicates`, which are in the order of their execution.
-pub fn switch(
+/// Tries these, the first one first.
+pub fn search(
     trials: &mut dyn Trials,
-    predicates: &[Predicate],
+    candidates: &[Trial],
     failing: &Failing,
     oracle: &Oracle,
     plan: &Plan,
     progress: &mut dyn FnMut(&Search),
 ) -> Result<Search, String> {
     let mut search = Search::default();
-    let mut left = predicates;
+    let mut left = candidates;
     while !left.is_empty() && search.tried < plan.most {
         search.stopped = trials.stop();
-        if search.stopped.is_some() || !plan.all && search.critical.iter().any(Finding::is_proved) {
+        if search.stopped.is_some() || !plan.all && search.has_proof() {
             break;
         }
         let size = plan.batch.max(1).min(plan.most - search.tried).min(left.len());
-        let (before, batch) = left.split_at(left.len() - size);
+        let (batch, behind) = left.split_at(size);
         let tried = Batch { trials, batch, failing, oracle, tell: plan.tell }.run(&mut search)?;
         progress(&search);
         if tried < size {
             search.stopped = trials.stop();
             break;
         }
-        left = before;
+        left = behind;
     }
-    search.left = predicates.len() - search.tried;
+    search.left = candidates.len() - search.tried;
     Ok(search)
 }
 
 /// One batch under way.
 struct Batch<'a> {
     trials: &'a mut dyn Trials,
-    batch: &'a [Predicate],
+    batch: &'a [Trial],
     failing: &'a Failing,
     oracle: &'a Oracle,
     tell: bool,
@@ -198,11 +156,10 @@ impl Batch<'_> {
         }
         let doubt = self.hear_controls(&list[..controls], &outcomes, search);
         let mut tried = 0;
-        // The last executed first.
-        for n in (controls..list.len()).rev() {
+        for (n, trial) in list.iter().enumerate().skip(controls) {
             let Some(outcome) = outcomes.remove(&n) else { continue };
             tried += 1;
-            self.hear(self.batch[n - controls], outcome, doubt.as_ref(), search);
+            self.hear(trial, outcome, doubt.as_ref(), search);
         }
         search.tried += tried;
         Ok(tried)
@@ -210,12 +167,11 @@ impl Batch<'_> {
 
     /// The trials of the batch, controls first, and how many those are.
     fn list(&self) -> (usize, Vec<Trial>) {
-        let at = |p: &Predicate| p.moment;
-        let mut ends: Vec<Moment> = self.batch.first().into_iter().chain(self.batch.last()).map(at).collect();
+        let moments = || self.batch.iter().map(|t| t.moment);
+        let mut ends: Vec<Moment> = moments().min().into_iter().chain(moments().max()).collect();
         ends.dedup();
-        let controls = ends.iter().map(|moment| Trial { moment: *moment, flip: false });
-        let flips = self.batch.iter().map(|p| Trial { moment: p.moment, flip: true });
-        (ends.len(), controls.chain(flips).collect())
+        let controls = ends.iter().map(|moment| Trial { moment: *moment, change: Change::Nothing });
+        (ends.len(), controls.chain(self.batch.iter().cloned()).collect())
     }
 
     fn make(&mut self, list: &[Trial]) -> Result<Outcomes, String> {
@@ -249,24 +205,18 @@ impl Batch<'_> {
         doubt
     }
 
-    fn hear(
-        &mut self,
-        predicate: Predicate,
-        outcome: Result<Run, String>,
-        doubt: Option<&String>,
-        search: &mut Search,
-    ) {
+    fn hear(&mut self, trial: &Trial, outcome: Result<Run, String>, doubt: Option<&String>, search: &mut Search) {
         let run = match outcome {
             Ok(run) => run,
             Err(why) => {
                 *search.tally.entry("not made").or_default() += 1;
-                search.failed.push((predicate.moment, why));
+                search.failed.push((trial.moment, why));
                 return;
             }
         };
         let (mut verdict, mut doubt) = (self.verdict(&run), doubt.cloned());
         if verdict == Verdict::Avoided {
-            match self.trials.meets_failure(predicate.moment) {
+            match self.trials.meets_failure(trial) {
                 Met::Once => verdict = Verdict::Fixed,
                 Met::Several => {
                     verdict = Verdict::Fixed;
@@ -279,11 +229,12 @@ impl Batch<'_> {
         }
         *search.tally.entry(verdict.name()).or_default() += 1;
         if self.tell {
-            search.told.push((predicate, verdict.clone(), run.end.clone()));
+            search.told.push((trial.clone(), verdict.clone(), run.end.clone()));
         }
+        let trial = trial.clone();
         match verdict {
-            Verdict::Fixed => search.critical.push(Finding { predicate, verdict, run, doubt }),
-            Verdict::Avoided => search.avoiding.push(Finding { predicate, verdict, run, doubt }),
+            Verdict::Fixed => search.critical.push(Finding { trial, verdict, run, doubt }),
+            Verdict::Avoided => search.avoiding.push(Finding { trial, verdict, run, doubt }),
             _ => {}
         }
     }
@@ -293,6 +244,7 @@ impl Batch<'_> {
 mod tests {
     use super::*;
     use crate::oracle::{Failure, Stream};
+    use crate::trials::Each;
     use std::cell::Cell;
 
     /// Trials whose results are written down: which tick repairs, where controls go wrong, when to stop.
@@ -314,8 +266,9 @@ mod tests {
             self.batches.push(trials.to_vec());
             for (n, t) in trials.iter().enumerate() {
                 let tick = t.moment.tick;
-                let good = t.flip && self.repairs.contains(&tick);
-                let odd = !t.flip && self.wrong_controls.contains(&tick);
+                let flip = t.change == Change::Flip;
+                let good = flip && self.repairs.contains(&tick);
+                let odd = !flip && self.wrong_controls.contains(&tick);
                 each(
                     n,
                     Ok(run(if good {
@@ -333,7 +286,7 @@ mod tests {
             }
             Ok(())
         }
-        fn meets_failure(&mut self, _: Moment) -> Met {
+        fn meets_failure(&mut self, _: &Trial) -> Met {
             Met::Unknown
         }
         fn check(&self, _: &Run) -> bool {
@@ -344,44 +297,45 @@ mod tests {
         }
     }
 
-    fn search(script: &mut Script, ticks: u64, all: bool) -> Search {
+    /// The last executed first.
+    fn search_script(script: &mut Script, ticks: u64, all: bool) -> Search {
         let oracle = Oracle { stdout: Some(b"good".into()), ..Oracle::default() };
         let failure = Failure::WrongByte { stream: Stream::Stdout, offset: 0, expected: b'g', found: b'b' };
         let failing = Failing { run: run("bad"), failure };
-        let at = |tick| Predicate { moment: Moment { tick, pc: 1 }, instance: tick, taken: false };
-        let predicates: Vec<_> = (1..=ticks).map(at).collect();
+        let at = |tick| Trial { moment: Moment { tick, pc: 1 }, change: Change::Flip };
+        let candidates: Vec<_> = (1..=ticks).rev().map(at).collect();
         let plan = Plan { batch: 4, all, ..Plan::default() };
-        switch(script, &predicates, &failing, &oracle, &plan, &mut |_| {}).expect("nothing fails")
+        search(script, &candidates, &failing, &oracle, &plan, &mut |_| {}).expect("nothing fails")
     }
 
     fn found(search: &Search) -> Vec<(u64, bool)> {
-        search.critical.iter().map(|f| (f.predicate.moment.tick, f.is_proved())).collect()
+        search.critical.iter().map(|f| (f.trial.moment.tick, f.is_proved())).collect()
     }
 
     #[test]
-    fn the_last_executed_is_switched_first_and_the_batch_is_finished() {
+    fn candidates_are_tried_in_order_and_the_batch_is_finished() {
         let mut script = Script { repairs: vec![2, 6, 7], ..Script::default() };
-        let result = search(&mut script, 12, false);
+        let result = search_script(&mut script, 12, false);
         assert_eq!(found(&result), [(7, true), (6, true)]);
         assert_eq!((result.tried, result.left, result.controls), (8, 4, 4));
-        let moments: Vec<_> = script.batches[0].iter().map(|t| (t.moment.tick, t.flip)).collect();
-        assert_eq!(moments, [(9, false), (12, false), (9, true), (10, true), (11, true), (12, true)]);
-        assert_eq!(found(&search(&mut script, 12, true)), [(7, true), (6, true), (2, true)]);
+        let moments: Vec<_> = script.batches[0].iter().map(|t| (t.moment.tick, t.change == Change::Flip)).collect();
+        assert_eq!(moments, [(9, false), (12, false), (12, true), (11, true), (10, true), (9, true)]);
+        assert_eq!(found(&search_script(&mut script, 12, true)), [(7, true), (6, true), (2, true)]);
     }
 
     #[test]
     fn nothing_is_proved_where_a_control_goes_wrong() {
         let mut script = Script { repairs: vec![6, 2], wrong_controls: vec![5], ..Script::default() };
-        let result = search(&mut script, 8, false);
+        let result = search_script(&mut script, 8, false);
         assert_eq!(found(&result), [(6, false), (2, true)]);
         assert_eq!(result.doubtful.len(), 1);
     }
 
     #[test]
     fn an_early_end_leaves_a_usable_answer() {
-        let mut script = Script { repairs: vec![5], stop_after: Some(3), ..Script::default() };
-        let result = search(&mut script, 8, false);
-        assert_eq!((found(&result), result.stopped), (vec![(5, true)], Some(Stop::Time)));
+        let mut script = Script { repairs: vec![8], stop_after: Some(3), ..Script::default() };
+        let result = search_script(&mut script, 8, false);
+        assert_eq!((found(&result), result.stopped), (vec![(8, true)], Some(Stop::Time)));
         assert_eq!((result.tried, result.left), (1, 7));
     }
 }

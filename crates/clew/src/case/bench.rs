@@ -2,8 +2,7 @@
 
 use super::make;
 use crate::written::Written;
-use diagnose::switching::Each;
-use diagnose::{End, Met, Run, Stop, Stream, Trial, Trials};
+use diagnose::{Change, Each, End, Met, Run, Stop, Stream, Trial, Trials};
 use model::serve::{Alteration, Answer, Moment, Request, TrialEnd, Until, Why};
 use recording::UnitName;
 use session::{Budget, Candidate, Session, TrialOutcome, alter};
@@ -55,11 +54,11 @@ impl Bench<'_> {
     }
 
     /// Goes the altered way until the program wants something from outside, and counts how often it is at the witness.
-    fn count_meetings(&mut self, at: Moment, witness: Witness) -> Result<Met, session::Error> {
-        self.session.seek(at, &mut || false)?;
+    fn count_meetings(&mut self, trial: &Trial, witness: Witness) -> Result<Met, session::Error> {
+        self.session.seek(trial.moment, &mut || false)?;
         let thread = self.session.place().thread;
         let live = self.session.copy()?;
-        alter(&live, Alteration::Flip)?;
+        alter(&live, alteration(&trial.change))?;
         live.ask(&Request::Leave { thread })?;
         live.ask(&Request::Breakpoints(vec![witness.pc]))?;
         let begun = Instant::now();
@@ -83,9 +82,8 @@ impl Bench<'_> {
 
 impl Trials for Bench<'_> {
     fn batch(&mut self, trials: &[Trial], each: Each<'_>) -> Result<(), String> {
-        let alteration = |flip: bool| if flip { Alteration::Flip } else { Alteration::Apart };
-        let candidates: Vec<Candidate> =
-            trials.iter().map(|t| Candidate { moment: t.moment, alteration: alteration(t.flip) }).collect();
+        let candidate = |t: &Trial| Candidate { moment: t.moment, alteration: alteration(&t.change) };
+        let candidates: Vec<Candidate> = trials.iter().map(candidate).collect();
         let begun = Instant::now();
         let mut outcomes = Vec::new();
         let (until, interrupted) = (self.until, self.interrupted.clone());
@@ -102,9 +100,9 @@ impl Trials for Bench<'_> {
         made.map_err(|e| e.to_string())
     }
 
-    fn meets_failure(&mut self, at: Moment) -> Met {
+    fn meets_failure(&mut self, trial: &Trial) -> Met {
         let Some(witness) = self.witness else { return Met::Unknown };
-        self.count_meetings(at, witness).unwrap_or(Met::Unknown)
+        self.count_meetings(trial, witness).unwrap_or(Met::Unknown)
     }
 
     fn check(&self, run: &Run) -> bool {
@@ -116,6 +114,18 @@ impl Trials for Bench<'_> {
             return Some(Stop::Interrupted);
         }
         (Instant::now() > self.until).then_some(Stop::Time)
+    }
+}
+
+/// What the engine is to do.
+fn alteration(change: &Change) -> Alteration {
+    match change {
+        // A control must not lean on the log: it goes on in the same world as the others.
+        Change::Nothing => Alteration::Apart,
+        Change::Flip => Alteration::Flip,
+        Change::Force(taken) => Alteration::Force(*taken),
+        Change::Skip(to) => Alteration::Skip(*to),
+        Change::SetMemory(at, bytes) => Alteration::SetMemory(*at, bytes.clone()),
     }
 }
 

@@ -1,0 +1,79 @@
+//! Executions of branches that trials may switch.
+
+use super::{Case, Refusal, is_raised};
+use crate::written::Written;
+use diagnose::Failure;
+use model::serve::{Moment, Predicate};
+use recording::UnitName;
+use session::Session;
+use std::time::{Duration, Instant};
+
+/// Executions of branches that are kept, from the last one back.
+const KEEP: u32 = 1 << 20;
+
+/// Executed branches of some code.
+#[derive(Default)]
+pub struct Branches {
+    /// In order, the last ones.
+    pub list: Vec<Predicate>,
+    /// How many there were in all.
+    pub executed: u64,
+    /// What of them is left out.
+    pub limits: Vec<String>,
+}
+
+impl Branches {
+    /// Branches that are executed in these ranges, of the whole run or up to a moment; `within` is how long it may take.
+    pub fn executed(
+        case: &Case<'_>,
+        session: &mut Session,
+        ranges: &[(u64, u64)],
+        upto: Option<Moment>,
+        within: Duration,
+    ) -> Result<Branches, Refusal> {
+        let until = Instant::now() + within;
+        let mut cut = false;
+        let mut stop = || {
+            cut = cut || Instant::now() > until || is_raised(&case.interrupted);
+            cut
+        };
+        let (mut list, executed) = match upto {
+            None => session.predicates(ranges, KEEP, &mut stop),
+            Some(upto) => session.predicates_until(ranges, KEEP, upto, &mut stop),
+        }
+        .map_err(Refusal::internal)?;
+        let mut limits = Vec::new();
+        if cut {
+            limits.push("the time ran out while branches were counted: only those until then are candidates".into());
+        }
+        if executed > list.len() as u64 {
+            limits.push(format!("of {executed} executed branches the last {} are candidates", list.len()));
+        }
+        // What a forked process did before it was forked, its parent did.
+        let begins = case.written.begins(case.unit);
+        list.retain(|p| p.moment.tick >= begins);
+        Ok(Branches { list, executed, limits })
+    }
+
+    /// The noted execution at this moment.
+    pub fn at(&self, moment: Moment) -> Option<&Predicate> {
+        self.list.binary_search_by_key(&moment, |p| p.moment).ok().map(|n| &self.list[n])
+    }
+
+    /// How often the branch at `pc` was executed.
+    pub fn count(&self, pc: u64) -> u64 {
+        self.list.iter().rev().find(|p| p.moment.pc == pc).map_or(0, |p| p.instance)
+    }
+}
+
+/// How far to look for branches, one round after the other. A program that hangs in a loop has executed the same few
+/// branches again and again since. Where the loop begins is not known, but not before the last system call: the search
+/// begins shortly behind it, and goes further if it must.
+pub fn rounds(failure: &Failure, written: &Written, unit: UnitName) -> Vec<Option<Moment>> {
+    if *failure != Failure::Hang {
+        return vec![None];
+    }
+    let last = written.last_call(unit);
+    let ticks = (0..8).map(|n| last + (64 << (2 * n)));
+    ticks.map(|tick| Some(Moment { tick, pc: 0 })).chain([None]).collect()
+}

@@ -1,0 +1,106 @@
+//! Which process of a recording failed, and how.
+//!
+//! A process that died of a signal comes first, then the one that wrote the first wrong byte, then the one that was
+//! started.
+
+use super::{Ask, Refusal, bench};
+use crate::written::{self, Written};
+use diagnose::{End, Failing, Failure, Judgement, Oracle, Stream};
+use model::log::{Ending, Origin};
+use recording::{Recording, UnitName};
+use std::time::Instant;
+
+/// Signals that end a program from outside: SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM. It was running when they came.
+const FROM_OUTSIDE: [u32; 5] = [1, 2, 3, 9, 15];
+
+/// Chooses among the units of a recording.
+pub struct Chooser<'a> {
+    pub ask: &'a Ask<'a>,
+    pub recording: &'a Recording,
+    pub oracle: &'a Oracle,
+    pub written: &'a Written,
+}
+
+impl Chooser<'_> {
+    /// The process to look at, or the one that was named, and its failing run.
+    pub fn choose(&self, named: Option<UnitName>) -> Result<(UnitName, Failing), Refusal> {
+        let main = main_unit(self.recording).ok_or_else(|| Refusal::usage("nothing was recorded"))?;
+        if let Some(unit) = named {
+            let failing = self.judge(unit).ok_or_else(|| self.passes(unit))?;
+            return Ok((unit, failing));
+        }
+        match self.judge(main) {
+            Some(failing) if failing.hides_behind_its_end() => Ok((main, failing)),
+            other => {
+                let wrote = other.as_ref().and_then(|f| self.writer(f));
+                let unit = self.crashed().or(wrote).unwrap_or(main);
+                let failing = self.judge(unit).or(other).ok_or_else(|| self.passes(main))?;
+                Ok((unit, failing))
+            }
+        }
+    }
+
+    fn judge(&self, unit: UnitName) -> Option<Failing> {
+        let until = Instant::now() + self.ask.budget;
+        let run = written::recorded(self.written, ended(self.recording, unit));
+        let script = self.ask.oracle.check.as_deref();
+        let mut check =
+            |r: &diagnose::Run| script.is_none_or(|s| bench::run_check(s, &r.stream(Stream::Stdout), until));
+        match self.oracle.judge(&run, &mut check) {
+            Judgement::Fails(failure) => Some(Failing { run, failure }),
+            Judgement::Passes => None,
+        }
+    }
+
+    /// The first process that died of a signal of its own.
+    fn crashed(&self) -> Option<UnitName> {
+        let died = |u: &&recording::Unit| u.end.as_ref().is_some_and(|e| e.ending == Ending::Signaled);
+        let outside = |u: &&recording::Unit| u.end.as_ref().is_some_and(|e| FROM_OUTSIDE.contains(&e.status));
+        self.recording.units().iter().filter(died).find(|u| !outside(u)).map(|u| u.name)
+    }
+
+    /// Who wrote the first wrong byte.
+    fn writer(&self, failing: &Failing) -> Option<UnitName> {
+        match &failing.failure {
+            Failure::WrongByte { stream, offset, .. } | Failure::Extra { stream, offset, .. } => {
+                self.written.writer(numbers(*stream), *offset)
+            }
+            _ => None,
+        }
+    }
+
+    fn passes(&self, unit: UnitName) -> Refusal {
+        let end = ended(self.recording, unit);
+        let more = match self.oracle.is_empty() {
+            true => "; say what it should have done, for example with --expect FILE or --expect-exit N",
+            false => "",
+        };
+        Refusal::usage(format!("the program passes: {end}, and nothing is wrong with it{more}"))
+    }
+}
+
+/// File descriptors of a stream.
+pub fn numbers(stream: Stream) -> &'static [u8] {
+    match stream {
+        Stream::Stdout => &[1],
+        Stream::Stderr => &[2],
+        Stream::Both => &[1, 2],
+    }
+}
+
+/// The last image of the process that the recorder started.
+pub fn main_unit(recording: &Recording) -> Option<UnitName> {
+    let first = recording.units().iter().find(|u| u.start.origin == Origin::First)?;
+    recording.units().iter().map(|u| u.name).filter(|n| n.pid == first.name.pid).max()
+}
+
+/// How a unit ended. One without an end was running when the recording was stopped.
+fn ended(recording: &Recording, unit: UnitName) -> End {
+    let Some(end) = recording.unit(&unit).ok().and_then(|u| u.end) else { return End::StillRunning };
+    match end.ending {
+        Ending::Signaled if FROM_OUTSIDE.contains(&end.status) => End::StillRunning,
+        Ending::Signaled => End::Signaled { signal: end.status, pc: end.pc },
+        Ending::Exited => End::Exited(end.status),
+        Ending::Replaced | Ending::DiskFull | Ending::Left => End::StillRunning,
+    }
+}

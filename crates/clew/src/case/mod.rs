@@ -1,0 +1,193 @@
+//! A case: a failing run, recorded, with all that is needed to try changes of it.
+//!
+//! ```text
+//! command ─ [make] ─▶ recording ─ `written` ─▶ what it wrote ─ [choose] ─▶ Case ─ [branches] ─▶ candidates
+//!                                                                           └─ [bench] ─▶ trials
+//! ```
+
+mod bench;
+pub mod branches;
+mod choose;
+mod code;
+mod make;
+mod refusal;
+
+use crate::cli::Oracle as OracleOptions;
+use crate::home::Opened;
+use crate::message::Messages;
+use crate::startup::Startup;
+use crate::written::Written;
+use diagnose::{Failing, Failure, Oracle};
+use model::serve::{Moment, TrialLimits};
+use recording::UnitName;
+use session::{Budget, EngineProgram, Replayer, Session};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+pub use bench::{Bench, LONGEST_CHECK, Witness, run_check};
+pub use branches::Branches;
+pub use choose::main_unit;
+pub use code::{At, Code, Place, Where};
+pub use make::{interruption, is_raised};
+pub use refusal::Refusal;
+
+const SIGABRT: u32 = 6;
+
+/// What the user asks.
+pub struct Ask<'a> {
+    pub oracle: &'a OracleOptions,
+    pub budget: Duration,
+    pub jobs: Option<usize>,
+    pub interrupted: Arc<AtomicBool>,
+}
+
+/// The failing run.
+pub struct Case<'a> {
+    pub opened: &'a Opened,
+    pub written: Written,
+    pub unit: UnitName,
+    pub failing: Failing,
+    pub oracle: Oracle,
+    pub code: Code,
+    /// The user's own check.
+    pub script: Option<&'a str>,
+    pub interrupted: Arc<AtomicBool>,
+    pub begun: Instant,
+    pub until: Instant,
+    jobs: Option<usize>,
+}
+
+impl<'a> Case<'a> {
+    /// Opens a recording, finds out what is wrong with it, and in which process; a session on that one comes with it.
+    pub fn open(
+        ask: &Ask<'a>,
+        opened: &'a Opened,
+        named: Option<UnitName>,
+        engine: &EngineProgram,
+    ) -> Result<(Case<'a>, Session), Refusal> {
+        let begun = Instant::now();
+        let oracle = read_oracle(ask.oracle)?;
+        let recording = &opened.recording;
+        let replayer = Replayer { engine, recording };
+        let (written, differences) = Written::gather(&replayer).map_err(Refusal::internal)?;
+        if let Some(difference) = differences.first() {
+            return Err(Refusal::internal(format!("the recording cannot be searched: {difference}")));
+        }
+        let chooser = choose::Chooser { ask, recording, oracle: &oracle, written: &written };
+        let (unit, failing) = chooser.choose(named)?;
+        let session = Session::open(&replayer, &unit).map_err(Refusal::internal)?;
+        let maps = session.maps().map_err(Refusal::internal)?;
+        let code = Code::find(recording, &unit, &maps).map_err(Refusal::internal)?;
+        let case = Case {
+            opened,
+            written,
+            unit,
+            failing,
+            oracle,
+            code,
+            script: ask.oracle.check.as_deref(),
+            interrupted: ask.interrupted.clone(),
+            begun,
+            until: begun + ask.budget,
+            jobs: ask.jobs,
+        };
+        Ok((case, session))
+    }
+
+    /// How people write the recording.
+    pub fn name(&self) -> String {
+        let path = &self.opened.source;
+        path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned())
+    }
+
+    /// What is known to be left out before anything is searched.
+    pub fn known_limits(&self) -> Vec<String> {
+        let recording = &self.opened.recording;
+        let unit = self.unit;
+        let mut limits = Vec::new();
+        if let Ok(unit) = recording.unit(&unit) {
+            limits.extend(unit.inexact.iter().map(|(n, why)| format!("inexact from record {n} on: {why}")));
+        }
+        if recording.units().len() > 1 {
+            let others = recording.units().len() - 1;
+            limits.push(format!(
+                "of {} processes, {unit} is searched; the {others} others are taken to do what they did",
+                others + 1
+            ));
+        }
+        limits
+    }
+
+    /// Trials of this run. A run that hangs is known to do so since `hangs_at`.
+    pub fn bench(&self, session: Session, hangs_at: Option<Moment>, witness: Option<Witness>) -> Bench<'_> {
+        Bench {
+            session,
+            written: &self.written,
+            unit: self.unit,
+            budget: self.budget(hangs_at),
+            until: self.until,
+            interrupted: self.interrupted.clone(),
+            script: self.script,
+            witness,
+            spent: Duration::ZERO,
+        }
+    }
+
+    fn budget(&self, hangs_at: Option<Moment>) -> Budget {
+        let recorded = self.opened.recording.unit(&self.unit).ok().and_then(|u| u.end).map_or(0, |e| e.tick);
+        let ticks = match self.failing.failure {
+            // The recorded run was cut, and most trials will hang as it did.
+            Failure::Hang => hangs_at.map_or(recorded, |m| m.tick).saturating_mul(4).clamp(2_000_000, 50_000_000),
+            _ => recorded.saturating_mul(10).clamp(2_000_000, 500_000_000),
+        };
+        let base = Budget::default();
+        let limits = TrialLimits { ticks, ..base.limits };
+        Budget { limits, wall: Duration::from_secs(20), jobs: self.jobs.unwrap_or(base.jobs).max(1) }
+    }
+
+    /// Where the recorded run failed: the instruction that died or, of a program that ended itself, the last branch of its
+    /// own before that.
+    pub fn witness(&self, session: &mut Session, branches: &Branches) -> Option<Witness> {
+        let Failure::Crash { signal, pc } = self.failing.failure else { return None };
+        let end = self.opened.recording.unit(&self.unit).ok()?.end?;
+        let (moment, first) = match signal {
+            SIGABRT => branches.list.last().map(|p| (p.moment, p.instance == 1))?,
+            _ => (Moment { tick: end.tick, pc }, false),
+        };
+        session.seek(moment, &mut || false).ok()?;
+        let stack = session.registers(session.place().thread).ok()?.gpr[4];
+        let first = first || signal != SIGABRT && session.count(&[pc], &mut || false).ok()?.1 <= 1;
+        Some(Witness { pc: moment.pc, stack, first })
+    }
+}
+
+/// Records a command with its output kept away from the terminal; answers the recording's name.
+pub fn record_quietly(
+    command: &[std::ffi::OsString],
+    timeout: Option<Duration>,
+    startup: &Startup,
+    messages: &Messages,
+) -> Result<String, Refusal> {
+    let made = make::record(command, timeout, startup, messages);
+    let path = made.map_err(|make::Refused(status)| Refusal::said(status))?;
+    Ok(path.to_string_lossy().into_owned())
+}
+
+/// What the options say "works" means.
+pub fn read_oracle(options: &OracleOptions) -> Result<Oracle, Refusal> {
+    let read = |path: &Option<std::path::PathBuf>| {
+        let read = |path: &std::path::PathBuf| {
+            std::fs::read(path)
+                .map_err(|e| Refusal::usage(format!("the expected output {} cannot be read: {e}", path.display())))
+        };
+        path.as_ref().map(read).transpose()
+    };
+    Ok(Oracle {
+        stdout: read(&options.expect)?,
+        stderr: read(&options.expect_stderr)?,
+        both: read(&options.expect_both)?,
+        exit: options.expect_exit.map(u32::from),
+        check: options.check.is_some(),
+    })
+}

@@ -1,0 +1,25 @@
+//! Why there is no answer.
+
+use crate::status;
+
+/// A sentence and our exit status. What has been said already has no sentence.
+#[derive(Debug)]
+pub struct Refusal {
+    pub message: String,
+    pub status: i32,
+}
+
+impl Refusal {
+    pub fn usage(message: impl Into<String>) -> Refusal {
+        Refusal { message: message.into(), status: status::USAGE }
+    }
+
+    pub fn internal(message: impl ToString) -> Refusal {
+        Refusal { message: message.to_string(), status: status::INTERNAL }
+    }
+
+    /// It has been said.
+    pub fn said(status: i32) -> Refusal {
+        Refusal { message: String::new(), status }
+    }
+}

@@ -1,0 +1,69 @@
+//! In which order executed branches are switched.
+//!
+//! LEFS: the last executed first. PRIOR: those that the erroneous value depends on first, the nearest first, spread over
+//! the places they stand at, because a loop has very many executions of few branches; then the others, as LEFS has them.
+//!
+//! Source: X. Zhang, N. Gupta, R. Gupta, "Locating Faults Through Automated Predicate Switching", ICSE 2006, section 3.2;
+//! the spreading is ours.
+
+use model::serve::Predicate;
+use std::collections::HashMap;
+
+/// The last executed first: indices.
+pub fn lefs(predicates: &[Predicate]) -> Vec<usize> {
+    (0..predicates.len()).rev().collect()
+}
+
+/// What the erroneous value depends on first; `distance` says how far each one is from it, in dependences. Answers also
+/// how many those are.
+pub fn prior(predicates: &[Predicate], distance: &[Option<u32>]) -> (Vec<usize>, usize) {
+    let near = spread(predicates, distance);
+    let count = near.len();
+    let rest = lefs(predicates).into_iter().filter(|n| distance[*n].is_none());
+    (near.into_iter().chain(rest).collect(), count)
+}
+
+/// Those with a distance: of each place the nearest, the first and the last execution come in the first round, twice as
+/// many in each round after that; within a round the nearest first.
+fn spread(predicates: &[Predicate], distance: &[Option<u32>]) -> Vec<usize> {
+    let mut places: HashMap<u64, Vec<(u32, usize)>> = HashMap::new();
+    for (n, d) in distance.iter().enumerate().rev() {
+        if let Some(d) = d {
+            places.entry(predicates[n].moment.pc).or_default().push((*d, n));
+        }
+    }
+    let mut all = Vec::new();
+    for mut list in places.into_values() {
+        // Executions come the last first.
+        let ends = [list[0].1, list[list.len() - 1].1];
+        list.sort_by_key(|(d, n)| (*d, std::cmp::Reverse(*n)));
+        let mut k = 0u32;
+        for (m, (d, n)) in list.into_iter().enumerate() {
+            let round = if m == 0 || ends.contains(&n) { 0 } else { (k + 2).ilog2() };
+            k += 1;
+            all.push((round, d, std::cmp::Reverse(n)));
+        }
+    }
+    all.sort_unstable();
+    all.into_iter().map(|(_, _, n)| n.0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::serve::Moment;
+
+    fn at(pc: u64) -> Predicate {
+        Predicate { moment: Moment { tick: 0, pc }, instance: 1, taken: false }
+    }
+
+    #[test]
+    fn near_ones_come_first_and_each_place_before_the_second_of_another() {
+        let loops = [at(1), at(1), at(1), at(1), at(1), at(2), at(3)];
+        let distance = [Some(9), Some(7), Some(5), Some(3), Some(1), Some(8), None];
+        let (order, near) = prior(&loops, &distance);
+        // The last is the nearest, then the other place, then the first execution; what nothing depends on is last.
+        assert_eq!((order, near), (vec![4, 5, 0, 3, 2, 1, 6], 6));
+        assert_eq!(lefs(&loops), [6, 5, 4, 3, 2, 1, 0]);
+    }
+}

@@ -1,0 +1,169 @@
+//! Answers, as people and machines read them.
+//!
+//! ```text
+//! Report (what was found, in plain data) ─▶ [json]  one document for scripts
+//! ```
+//! A [`Report`] holds everything that any form shows; nothing here knows how it was found, reads files, or prints.
+
+mod json;
+
+pub use json::json;
+
+/// The answer to "why does it fail?".
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// The verb that answers: `why`.
+    pub verb: String,
+    pub recording: String,
+    /// The process that was searched: `1234.1`.
+    pub process: String,
+    pub command: Vec<String>,
+    /// One clause: `byte 3 of standard output is '1' instead of '0'`.
+    pub failure: String,
+    /// The output beside the expected one, if that is what is wrong.
+    pub difference: Option<Difference>,
+    /// The best first.
+    pub causes: Vec<Cause>,
+    /// Lines that the failure depends on.
+    pub slice: Vec<SliceLine>,
+    /// Sources of the places that are named, for views that show them.
+    pub sources: Vec<Source>,
+    pub tried: Tried,
+    /// What the answer does not cover.
+    pub limits: Vec<String>,
+    pub seconds: f64,
+}
+
+/// One stream, expected and found, around the first difference.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Difference {
+    /// `standard output`.
+    pub stream: String,
+    pub expected: Vec<u8>,
+    pub found: Vec<u8>,
+    /// Where the first wrong byte is.
+    pub offset: usize,
+}
+
+/// A place in the program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// As short as it is clear: `src/lex.c`.
+    pub file: Option<String>,
+    /// The whole path.
+    pub full: Option<String>,
+    pub line: Option<u32>,
+    pub function: Option<String>,
+    /// `image+0x1234`.
+    pub address: String,
+    /// The line as it stands in the source.
+    pub source: Option<String>,
+}
+
+impl Place {
+    /// `lex.c:12` or `image+0x1234`.
+    pub fn short(&self) -> String {
+        match (&self.file, self.line) {
+            (Some(file), Some(line)) => format!("{file}:{line}"),
+            _ => self.address.clone(),
+        }
+    }
+}
+
+/// What kind of change, or of reasoning, led to a cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One execution of a branch, taken the other way, repairs the run.
+    CriticalPredicate,
+    /// A branch that always goes one way repairs the run.
+    ForcedPredicate,
+    /// Another value, stored by one execution of a statement, repairs the run.
+    Value,
+    /// Leaving out one execution of a statement or call repairs the run.
+    Suppression,
+    /// After the change the failing place is not met any more.
+    Avoiding,
+    /// A dependence leads from it to the failure.
+    Dependence,
+}
+
+impl Kind {
+    /// As JSON has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::CriticalPredicate => "critical-predicate",
+            Kind::ForcedPredicate => "forced-predicate",
+            Kind::Value => "value",
+            Kind::Suppression => "suppression",
+            Kind::Avoiding => "avoiding-predicate",
+            Kind::Dependence => "dependence",
+        }
+    }
+}
+
+/// One line of the answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cause {
+    pub place: Place,
+    pub kind: Kind,
+    /// A trial repaired the run, and the controls did not.
+    pub proved: bool,
+    /// Which execution of the instruction, and of how many.
+    pub instance: Option<(u64, u64)>,
+    /// One plain sentence.
+    pub explanation: String,
+    /// Why it is suspected only.
+    pub doubt: Option<String>,
+    pub evidence: Option<Evidence>,
+    /// Places from this one to the failure, each with what leads on: the first is this place.
+    pub path: Vec<Step>,
+    /// A command that shows more.
+    pub closer: String,
+}
+
+/// What anyone can replay.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Evidence {
+    pub moment: String,
+    /// `flip image+0x1234#2`.
+    pub alteration: String,
+    /// `fixed`.
+    pub verdict: String,
+    /// How the altered run ended.
+    pub end: String,
+}
+
+/// A step of a dependence path.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Step {
+    pub place: Place,
+    /// How it leads to the next one: `x`, `decides about`, `memory at 0x…`.
+    pub by: String,
+}
+
+/// A line of the slice.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SliceLine {
+    pub place: Place,
+    /// Dependences from the failure.
+    pub distance: u32,
+    pub instances: u64,
+    pub executed: u64,
+}
+
+/// A source file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Source {
+    /// As in [`Place::full`].
+    pub path: String,
+    pub lines: Vec<String>,
+}
+
+/// Trials.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tried {
+    pub trials: usize,
+    pub controls: usize,
+    /// By verdict.
+    pub verdicts: Vec<(String, u64)>,
+}
