@@ -7,6 +7,7 @@ mod oracle;
 mod recordings;
 mod slice;
 mod switch;
+mod why;
 
 use crate::message::{self, Paint};
 use crate::startup::Startup;
@@ -20,16 +21,18 @@ pub use recordings::{Info, Ls, Pack, Rm};
 pub use slice::Slice;
 use std::ffi::{OsStr, OsString};
 pub use switch::{Demo, Switch};
+pub use why::Why;
 
 const STYLES: Styles =
     Styles::styled().header(AnsiColor::Green.on_default().bold()).literal(AnsiColor::Cyan.on_default());
 
 /// Finds the root cause of a failing native program.
 #[derive(Parser, Debug)]
-#[command(name = "clew", version, about = "Runs native programs under an engine that can watch and alter them: the ground for finding root causes", styles = STYLES, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "clew", version, about = "Finds the root cause of a failing native program", styles = STYLES, subcommand_required = true, arg_required_else_help = true)]
 #[command(
     disable_help_subcommand = true,
     after_help = "Examples:
+  clew why --expect good.txt -- ./prog input    why does it fail?
   clew record -- ./prog input.txt               record a failing run
   clew replay latest --verify                   run it again, exactly
   clew gdb latest                               look at it with gdb, backwards too
@@ -64,6 +67,7 @@ pub enum Verb {
     /// Make one portable file of a recording
     Pack(Pack),
     /// Find the branch that makes a failing program work when it goes the other way
+    Why(Why),
     Switch(Switch),
     /// Show what made a value so: the lines that a crash, an output or a variable depended on
     Slice(Slice),

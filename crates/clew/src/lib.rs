@@ -29,6 +29,7 @@ pub mod slice;
 mod startup;
 mod stats;
 mod switch;
+mod why;
 mod written;
 
 use clap::Parser;
@@ -78,6 +79,7 @@ fn dispatch(startup: &Startup) -> i32 {
         cli::Verb::Info(options) => info::run(&options, parsed.color, startup),
         cli::Verb::Rm(options) => rm::run(&options, parsed.color, startup),
         cli::Verb::Pack(options) => pack::run(&options, parsed.color, startup),
+        cli::Verb::Why(options) => why::run(&options, parsed.color, startup),
         cli::Verb::Switch(options) => switch::run(&options, parsed.color, startup),
         cli::Verb::Slice(options) => slice::run(&options, parsed.color, startup),
         cli::Verb::Demo(options) => demo::run(&options, parsed.color, startup),

@@ -31,6 +31,7 @@ pub struct Chunk {
 type Clock = Vec<(Moment, u64)>;
 
 /// All that was written, in order.
+#[derive(Clone)]
 pub struct Written {
     chunks: Vec<Chunk>,
     clocks: BTreeMap<UnitName, Clock>,
@@ -81,6 +82,26 @@ impl Written {
             passed += c.bytes.len();
         }
         Err(passed)
+    }
+
+    /// Did only this unit write?
+    pub fn is_by(&self, unit: UnitName) -> bool {
+        self.chunks.iter().all(|c| c.unit == unit)
+    }
+
+    /// Which stream of these the byte at `offset` of them together is in, and where in it.
+    pub fn in_stream(&self, streams: &[u8], offset: usize) -> Option<(u8, usize)> {
+        let mut passed = [0; 256];
+        let mut all = 0;
+        for c in self.chunks.iter().filter(|c| streams.contains(&c.stream)) {
+            let before = &mut passed[usize::from(c.stream)];
+            if offset < all + c.bytes.len() {
+                return Some((c.stream, *before + offset - all));
+            }
+            *before += c.bytes.len();
+            all += c.bytes.len();
+        }
+        None
     }
 
     /// The unit that wrote the byte at `offset` of a stream.

@@ -4,7 +4,7 @@ mod common;
 
 use common::place::{Place, finish};
 use common::{stderr, stdout};
-use model::serve::{Alteration, Moment, TrialEnd, TrialLimits};
+use model::serve::{Alteration, Moment, Predicate, TrialEnd, TrialLimits};
 use recording::Recording;
 use serde_json::Value;
 use session::{Budget, Candidate, EngineProgram, Replayer, Session, TrialOutcome};
@@ -220,6 +220,18 @@ fn a_child_of_a_trial_waits_for_the_reader_of_a_full_pipe() {
 
 /// A session of a guest, and the moment of the branch of this line, which it executes once.
 fn session_and_branch(engine: &EngineProgram, recording: &Recording, guest: &str, line: u64) -> (Session, Moment) {
+    let (session, predicates) = session_and_branches(engine, recording, guest, line);
+    assert_eq!(predicates.len(), 1, "one branch, executed once");
+    (session, predicates[0].moment)
+}
+
+/// A session of a guest, and the executions of the branches of this line.
+fn session_and_branches(
+    engine: &EngineProgram,
+    recording: &Recording,
+    guest: &str,
+    line: u64,
+) -> (Session, Vec<Predicate>) {
     let replayer = Replayer { engine, recording };
     let unit = replayer.images()[0];
     let mut session = Session::open(&replayer, &unit).expect("it opens");
@@ -230,9 +242,28 @@ fn session_and_branch(engine: &EngineProgram, recording: &Recording, guest: &str
     let bias = image.bias(image::FileOffset(map.offset), model::GuestAddr(map.start)).expect("it has one");
     let spans = image.find_line(format!("{guest}.c"), line as u32);
     let ranges: Vec<_> = spans.iter().map(|s| (bias.to_guest(s.start).0, bias.to_guest(s.end).0)).collect();
-    let (predicates, total) = session.predicates(&ranges, 10, &mut || false).expect("it answers");
-    assert_eq!(total, 1, "one branch, executed once");
-    (session, predicates[0].moment)
+    let (predicates, _) = session.predicates(&ranges, 10, &mut || false).expect("it answers");
+    (session, predicates)
+}
+
+#[test]
+fn a_branch_that_is_forced_goes_one_way_from_then_on() {
+    let place = Place::new("forced");
+    let program = compile("switch_output", "-O0", &place.folder);
+    place.record(&[program.as_os_str()], 0);
+    let latest = recording::Home::at(&place.home).resolve("latest").expect("there is one");
+    let recording = Recording::open(&latest).expect("it opens");
+    let engine = EngineProgram::in_memory(clew::ENGINE).expect("the engine fits in memory");
+    let line = line_with("switch_output", "/* critical */");
+    let (mut session, predicates) = session_and_branches(&engine, &recording, "switch_output", line);
+    assert_eq!(predicates.len(), 4);
+    // The branch is taken where the table does not hold 7.
+    for (n, taken, expected) in [(0, true, "0 0 0 0 \n"), (0, false, "1 1 1 1 \n"), (2, true, "1 0 0 0 \n")] {
+        let candidate = Candidate { moment: predicates[n].moment, alteration: Alteration::Force(taken) };
+        let outcome = session.trial(&candidate, &Budget::default()).expect("the trial is made");
+        assert_eq!(String::from_utf8_lossy(&outcome.stream(1)), expected, "forced from {n} on, taken: {taken}");
+    }
+    place.done();
 }
 
 /// Trials of the one branch of `harmful` that matters: 50 with it flipped, 50 controls.

@@ -31,6 +31,8 @@ pub enum End {
     /// All its threads waited for each other.
     Deadlocked,
     OutOfMemory,
+    /// It was ended: what it had written was wrong already.
+    GivenUp,
     /// Its world could not answer it; says what.
     Lost(String),
 }
@@ -139,6 +141,11 @@ impl Oracle {
         all.into_iter().filter_map(|(s, e)| Some((s, e.as_deref()?)))
     }
 
+    /// Can a run that has written this so far still work?
+    pub fn may_pass(&self, so_far: &Run) -> bool {
+        self.expectations().all(|(stream, expected)| expected.starts_with(&so_far.stream(stream)))
+    }
+
     /// Judges a run. `check` is asked last, and only if there is such a script.
     pub fn judge(&self, run: &Run, check: &mut dyn FnMut(&Run) -> bool) -> Judgement {
         let differences: Vec<Failure> = self
@@ -210,6 +217,7 @@ impl fmt::Display for End {
             End::StillRunning => f.write_str("still running"),
             End::Deadlocked => f.write_str("deadlocked"),
             End::OutOfMemory => f.write_str("out of memory"),
+            End::GivenUp => f.write_str("ended when it wrote something wrong"),
             End::Lost(why) => write!(f, "lost: {why}"),
         }
     }

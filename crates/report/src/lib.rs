@@ -110,6 +110,8 @@ pub struct Cause {
     pub proved: bool,
     /// Which execution of the instruction, and of how many.
     pub instance: Option<(u64, u64)>,
+    /// Dependences between it and the failure, if the failure depends on it.
+    pub distance: Option<u32>,
     /// One plain sentence.
     pub explanation: String,
     /// Why it is suspected only.

@@ -5,7 +5,8 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::live::{Live, unexpected};
-use crate::timeline::{Session, done, equip, run, where_is};
+use crate::timeline::{Session, done, equip, read_from, run, where_is};
+use model::GuestAddr;
 use model::serve::{Alteration, Answer, Moment, Predicate, Request, TrialEnd, TrialLimits, Until, Why};
 use std::io;
 use std::ops::ControlFlow;
@@ -21,6 +22,8 @@ pub struct TrialOutcome {
     pub ticks: u64,
     /// What was written to the standard streams from the alteration on, in order: stream (1 or 2) and bytes.
     pub output: Vec<(u8, Vec<u8>)>,
+    /// It was ended because of what it wrote: [`Hopeless`] said so.
+    pub given_up: bool,
     /// Children that did what was recorded of them: their output is not in this one.
     pub children: Vec<u32>,
 }
@@ -38,6 +41,9 @@ pub struct Candidate {
     pub moment: Moment,
     pub alteration: Alteration,
 }
+
+/// Is this trial, by its index, of no use any more after what it has written so far?
+pub type Hopeless<'a> = &'a (dyn Fn(usize, &[(u8, Vec<u8>)]) -> bool + Sync);
 
 /// What trials may use.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +67,7 @@ impl Default for Budget {
 
 /// Runs a copy of an engine on, altered.
 pub fn run_altered(live: &Live, alteration: Alteration, budget: &Budget) -> Result<TrialOutcome, Error> {
-    run_unless(live, alteration, budget, &AtomicBool::new(false))
+    run_unless(live, alteration, budget, &|_| false, &AtomicBool::new(false))
 }
 
 /// As [`run_altered`], until nobody wants the outcome any more.
@@ -69,6 +75,7 @@ fn run_unless(
     live: &Live,
     alteration: Alteration,
     budget: &Budget,
+    hopeless: &dyn Fn(&[(u8, Vec<u8>)]) -> bool,
     unwanted: &AtomicBool,
 ) -> Result<TrialOutcome, Error> {
     done(live.ask(&Request::Alter(alteration))?)?;
@@ -78,16 +85,30 @@ fn run_unless(
     loop {
         let answer = live.answer(&mut || unwanted.load(Relaxed) || begun.elapsed() > budget.wall, false);
         match answer {
-            Ok(Answer::Output { stream, bytes }) => output.push((stream, bytes)),
+            Ok(Answer::Output { stream, bytes }) => {
+                output.push((stream, bytes));
+                if hopeless(&output) {
+                    let (end, given_up) = (TrialEnd::RanAway, true);
+                    return Ok(TrialOutcome { end, ticks: 0, output, given_up, children });
+                }
+            }
             Ok(Answer::Child(pid)) => children.push(pid),
-            Ok(Answer::Ended { end, ticks }) => return Ok(TrialOutcome { end, ticks, output, children }),
+            Ok(Answer::Ended { end, ticks }) => {
+                return Ok(TrialOutcome { end, ticks, output, given_up: false, children });
+            }
             Ok(other) => return Err(unexpected(&other)),
             Err(_) if begun.elapsed() > budget.wall => {
-                return Ok(TrialOutcome { end: TrialEnd::RanAway, ticks: 0, output, children });
+                return Ok(TrialOutcome { end: TrialEnd::RanAway, ticks: 0, output, given_up: false, children });
             }
             Err(e) => {
                 // The engine's process is gone: the altered guest has brought it down.
-                return Ok(TrialOutcome { end: TrialEnd::Lost(e.to_string()), ticks: 0, output, children });
+                return Ok(TrialOutcome {
+                    end: TrialEnd::Lost(e.to_string()),
+                    ticks: 0,
+                    output,
+                    given_up: false,
+                    children,
+                });
             }
         }
     }
@@ -105,6 +126,17 @@ impl Session {
         &mut self,
         candidates: &[Candidate],
         budget: &Budget,
+        each: &mut dyn FnMut(usize, Result<TrialOutcome, Error>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        self.trials_while(candidates, budget, &|_, _| false, each)
+    }
+
+    /// The same; a trial that is of no use any more is ended.
+    pub fn trials_while(
+        &mut self,
+        candidates: &[Candidate],
+        budget: &Budget,
+        hopeless: Hopeless<'_>,
         each: &mut dyn FnMut(usize, Result<TrialOutcome, Error>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
         let mut order: Vec<usize> = (0..candidates.len()).collect();
@@ -132,7 +164,10 @@ impl Session {
                         running += 1;
                         let unwanted = over.0;
                         // Nobody listens when the batch ended early.
-                        scope.spawn(move || drop(sender.send((n, run_unless(&copy, alteration, &budget, unwanted)))));
+                        scope.spawn(move || {
+                            let outcome = run_unless(&copy, alteration, &budget, &|o| hopeless(n, o), unwanted);
+                            drop(sender.send((n, outcome)));
+                        });
                     }
                     Err(e) => {
                         if each(n, Err(e)).is_break() {
@@ -203,6 +238,39 @@ impl Session {
                 other => return Err(unexpected(&other)),
             }
         }
+    }
+
+    /// What memory holds at these moments: in one replay, whatever order they are given in. Nothing where there is no
+    /// such memory, or no such moment.
+    pub fn look(
+        &mut self,
+        wanted: &[(Moment, GuestAddr, u32)],
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let mut order: Vec<usize> = (0..wanted.len()).collect();
+        order.sort_by_key(|n| wanted[*n].0);
+        let mut found = vec![None; wanted.len()];
+        let mut live = None;
+        for n in order {
+            let (moment, at, len) = wanted[n];
+            if interrupted() {
+                break;
+            }
+            let here = match live.take() {
+                Some(live) => live,
+                None => self.copy_near(moment)?,
+            };
+            if bring_to(&here, moment).is_err() {
+                // It has run past: others need a new copy.
+                continue;
+            }
+            let mut bytes = vec![0; len as usize];
+            if read_from(&here, at, &mut bytes)? == bytes.len() {
+                found[n] = Some(bytes);
+            }
+            live = Some(here);
+        }
+        Ok(found)
     }
 
     /// A copy of the engine at a moment, without moving this session.

@@ -15,6 +15,7 @@ pub mod facts;
 pub mod forward;
 pub mod graph;
 pub mod insn;
+mod instances;
 #[cfg(test)]
 mod made;
 pub mod registers;
@@ -28,6 +29,7 @@ pub use executed::Executed;
 pub use facts::{Border, Facts, MayDefine, Merge, NoFacts};
 pub use forward::{Forward, chop, forward};
 pub use graph::{Edge, Input, Node, Slice, Why};
+pub use instances::Instance;
 pub use registers::RegId;
 pub use sites::Sites;
 pub use window::{Builder, CallEffects, Prepare, Window};

@@ -2,7 +2,7 @@
 
 use super::make;
 use crate::written::Written;
-use diagnose::{Change, Each, End, Met, Run, Stop, Stream, Trial, Trials};
+use diagnose::{Change, Each, End, Met, Oracle, Run, Stop, Stream, Trial, Trials};
 use model::serve::{Alteration, Answer, Moment, Request, TrialEnd, Until, Why};
 use recording::UnitName;
 use session::{Budget, Candidate, Session, TrialOutcome, alter};
@@ -30,6 +30,7 @@ pub struct Witness {
 pub struct Bench<'a> {
     pub session: Session,
     pub written: &'a Written,
+    pub oracle: &'a Oracle,
     pub unit: UnitName,
     pub budget: Budget,
     pub until: Instant,
@@ -43,6 +44,7 @@ pub struct Bench<'a> {
 impl Bench<'_> {
     fn whole(&self, moment: Moment, outcome: TrialOutcome) -> Run {
         let end = match outcome.end {
+            _ if outcome.given_up => End::GivenUp,
             TrialEnd::Exited(status) => End::Exited(status),
             TrialEnd::Signaled { signal, moment, .. } => End::Signaled { signal, pc: moment.pc },
             TrialEnd::RanAway => End::StillRunning,
@@ -87,7 +89,16 @@ impl Trials for Bench<'_> {
         let begun = Instant::now();
         let mut outcomes = Vec::new();
         let (until, interrupted) = (self.until, self.interrupted.clone());
-        let made = self.session.trials(&candidates, &self.budget, &mut |n, outcome| {
+        // What other processes write in between is known only when all is over.
+        let alone = self.written.is_by(self.unit);
+        let (written, oracle, unit) = (self.written, self.oracle, self.unit);
+        let hopeless = |n: usize, output: &[(u8, Vec<u8>)]| {
+            let trial: &Trial = &trials[n];
+            let run =
+                || Run { output: written.altered(unit, trial.moment, output.to_vec(), &[]), end: End::StillRunning };
+            alone && trial.change != Change::Nothing && !oracle.may_pass(&run())
+        };
+        let made = self.session.trials_while(&candidates, &self.budget, &hopeless, &mut |n, outcome| {
             outcomes.push((n, outcome));
             let stop = Instant::now() > until || make::is_raised(&interrupted);
             if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -6,6 +6,7 @@ use diagnose::Failure;
 use model::serve::{Moment, Predicate};
 use recording::UnitName;
 use session::Session;
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// Executions of branches that are kept, from the last one back.
@@ -20,6 +21,8 @@ pub struct Branches {
     pub executed: u64,
     /// What of them is left out.
     pub limits: Vec<String>,
+    /// How often each was executed, by address.
+    counts: HashMap<u64, u64>,
 }
 
 impl Branches {
@@ -52,7 +55,8 @@ impl Branches {
         // What a forked process did before it was forked, its parent did.
         let begins = case.written.begins(case.unit);
         list.retain(|p| p.moment.tick >= begins);
-        Ok(Branches { list, executed, limits })
+        let counts = list.iter().map(|p| (p.moment.pc, p.instance)).collect();
+        Ok(Branches { list, executed, limits, counts })
     }
 
     /// The noted execution at this moment.
@@ -60,9 +64,14 @@ impl Branches {
         self.list.binary_search_by_key(&moment, |p| p.moment).ok().map(|n| &self.list[n])
     }
 
+    /// Addresses of the branches.
+    pub fn places(&self) -> impl Iterator<Item = u64> {
+        self.counts.keys().copied()
+    }
+
     /// How often the branch at `pc` was executed.
     pub fn count(&self, pc: u64) -> u64 {
-        self.list.iter().rev().find(|p| p.moment.pc == pc).map_or(0, |p| p.instance)
+        self.counts.get(&pc).copied().unwrap_or(0)
     }
 }
 

@@ -4,6 +4,8 @@ use image::{Bias, FileOffset, Image, ImageOffset};
 use model::GuestAddr;
 use model::serve::MapInfo;
 use recording::{Recording, UnitName};
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 const EXECUTABLE: u8 = 4;
@@ -16,6 +18,8 @@ pub struct Code {
     pub name: String,
     /// Addresses of its code.
     pub ranges: Vec<(u64, u64)>,
+    /// What was asked before.
+    known: RefCell<HashMap<u64, Where>>,
 }
 
 /// Where a branch is in the source.
@@ -60,11 +64,20 @@ impl Code {
         let bias = bias.and_then(|(image, m)| image.bias(FileOffset(m.offset), GuestAddr(m.start)));
         let lowest = own().map(|m| m.start).min().unwrap_or(0);
         let name = exe.file_name().map_or_else(|| "program".into(), |n| n.to_string_lossy().into_owned());
-        Ok(Code { image, bias: bias.unwrap_or(Bias(lowest)), name, ranges })
+        Ok(Code { image, bias: bias.unwrap_or(Bias(lowest)), name, ranges, known: RefCell::default() })
     }
 
     /// Where the code at `pc` comes from.
     pub fn locate(&self, pc: u64) -> Where {
+        if let Some(known) = self.known.borrow().get(&pc) {
+            return known.clone();
+        }
+        let found = self.look_up(pc);
+        self.known.borrow_mut().insert(pc, found.clone());
+        found
+    }
+
+    fn look_up(&self, pc: u64) -> Where {
         let at = self.bias.to_image(GuestAddr(pc));
         let address = format!("{}+{:#x}", self.name, at.0);
         let Some(image) = &self.image else { return Where { address, ..Where::default() } };

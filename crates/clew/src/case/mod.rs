@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 pub use bench::{Bench, LONGEST_CHECK, Witness, run_check};
 pub use branches::Branches;
-pub use choose::main_unit;
+pub use choose::{main_unit, numbers};
 pub use code::{At, Code, Place, Where};
 pub use make::{interruption, is_raised};
 pub use refusal::Refusal;
@@ -124,6 +124,7 @@ impl<'a> Case<'a> {
         Bench {
             session,
             written: &self.written,
+            oracle: &self.oracle,
             unit: self.unit,
             budget: self.budget(hangs_at),
             until: self.until,

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// byte, through libraries and system calls and across threads. Code of libraries is shown as the call that led there
 /// (`--libs` shows it all).
 /// Exit status: 0 found, 1 nothing found, 2 bad usage or input, 3 a fault of Clew.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 #[command(
     override_usage = "clew slice [OPTIONS] CRITERION RECORDING\n       clew slice [OPTIONS] CRITERION -- PROGRAM [ARGS]...",
     group = ArgGroup::new("start").multiple(false).args(["output", "crash", "exit"]),

@@ -14,11 +14,15 @@ use recording::{Recording, UnitName};
 use session::Session;
 use slice::insn::{Control, Maker, Place as Operand};
 use slice::{Criterion, RegId};
+use std::borrow::Cow;
 use trace::plan::{BlockPlan, Planner};
 
 /// Steps within one execution of a line before it is taken as endless.
 const MOST_STEPS: usize = 20_000;
 const EXECUTABLE: u8 = 4;
+
+/// Somebody who knows what was written, if that is asked for.
+pub type Outputs<'a, 'w> = &'a dyn Fn() -> Result<Cow<'w, Written>, Refusal>;
 
 /// Where a slice begins.
 pub struct Start {
@@ -41,7 +45,12 @@ pub struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    pub fn find(&mut self, outputs: &dyn Fn() -> Result<Written, Refusal>) -> Result<Start, Refusal> {
+    /// As [`Finder::find`], with what was written at hand.
+    pub fn find_in(&mut self, written: &Written) -> Result<Start, Refusal> {
+        self.find(&|| Ok(Cow::Borrowed(written)))
+    }
+
+    pub fn find<'w>(&mut self, outputs: Outputs<'_, 'w>) -> Result<Start, Refusal> {
         let o = self.options;
         let mut start = if let Some(text) = &o.output {
             self.output(text, outputs)?
@@ -178,7 +187,7 @@ impl Finder<'_> {
     }
 
     /// A byte that was written.
-    fn output(&mut self, text: &str, outputs: &dyn Fn() -> Result<Written, Refusal>) -> Result<Start, Refusal> {
+    fn output(&mut self, text: &str, outputs: Outputs<'_, '_>) -> Result<Start, Refusal> {
         let wrong = || Refusal::usage(format!("`{text}` is no output: write N, stdout:N, stderr:N or end"));
         let (stream, n) = match text.split_once(':') {
             Some(("stdout", n)) => (1, n),
@@ -193,7 +202,8 @@ impl Finder<'_> {
             return Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() });
         }
         let offset: usize = n.parse().map_err(|_| wrong())?;
-        let found = written_byte(&outputs()?, self.recording, self.unit, stream, offset).map_err(Refusal::usage)?;
+        let found =
+            written_byte(outputs()?.as_ref(), self.recording, self.unit, stream, offset).map_err(Refusal::usage)?;
         self.session.seek(found.moment, self.interrupted).map_err(Refusal::internal)?;
         let name = if stream == 1 { "standard output" } else { "standard error" };
         let text = format!("byte {offset} of {name} ({})", shown(found.byte));

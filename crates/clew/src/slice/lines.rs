@@ -78,6 +78,11 @@ impl<'a> Origins<'a> {
         self.of(pc).own
     }
 
+    /// Does the address lie in an image that is the program's own?
+    pub fn is_own_image(&self, at: u64) -> bool {
+        self.loaded.at(GuestAddr(at)).is_some_and(|(n, _, _)| self.own[n])
+    }
+
     pub fn of(&mut self, pc: u64) -> &Origin {
         let (loaded, own, names) = (self.loaded, &self.own, &self.names);
         self.known.entry(pc).or_insert_with(|| {

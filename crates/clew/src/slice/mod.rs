@@ -28,6 +28,7 @@ use model::serve::Moment;
 use recording::{Recording, UnitName};
 use session::{EngineProgram, Replayer, Session};
 use slice::{Builder, Criterion, Forward, Prepare, Slice, Window};
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -140,7 +141,7 @@ impl Job<'_> {
             images: &images,
             interrupted: &mut stop,
         };
-        let start = finder.find(&|| written_by(&replayer))?;
+        let start = finder.find(&|| written_by(&replayer).map(Cow::Owned))?;
         let mut times = Times { find: begun.elapsed(), ..Times::default() };
         let loaded = session.loaded(recording, &images).map_err(Refusal::internal)?;
         let paths = original_paths(recording, &unit, &loaded);
@@ -319,7 +320,7 @@ impl Job<'_> {
 }
 
 /// Where the main thread's stack is, with room to grow.
-fn stacks(session: &Session) -> Result<Range<u64>, Refusal> {
+pub fn stacks(session: &Session) -> Result<Range<u64>, Refusal> {
     let thread = session.place().thread;
     let sp = session.registers(thread).map_err(Refusal::internal)?.gpr[4];
     let maps = session.maps().map_err(Refusal::internal)?;
@@ -337,7 +338,7 @@ fn written_by(replayer: &Replayer<'_>) -> Result<Written, Refusal> {
 }
 
 /// The names that images had when they were recorded.
-fn original_paths(
+pub fn original_paths(
     recording: &Recording,
     unit: &UnitName,
     loaded: &image::LoadedImages,

@@ -165,14 +165,11 @@ fn explain(answer: &Answer, finding: &Finding, place: &Where) -> String {
 
 /// Does the line have several branches?
 fn several_branches(answer: &Answer, place: &Where) -> bool {
-    let mut pcs: Vec<u64> = answer.branches.list.iter().map(|p| p.moment.pc).collect();
-    pcs.sort_unstable();
-    pcs.dedup();
-    let same = |pc: &&u64| {
-        let other = answer.code.locate(**pc);
+    let same = |pc: &u64| {
+        let other = answer.code.locate(*pc);
         other.line == place.line && other.full == place.full
     };
-    pcs.iter().filter(same).take(2).count() > 1
+    answer.branches.places().filter(same).take(2).count() > 1
 }
 
 fn repaired(answer: &Answer) -> String {

@@ -105,6 +105,10 @@ pub fn alter(e: &mut Engine, g: &mut Gate, alteration: Alteration) -> Answer {
 /// From here on the guest goes on by itself, in step with the log as long as it fits.
 pub fn begin(e: &mut Engine, t: &mut Thread, g: &mut Gate, limits: TrialLimits) {
     send(e, &Answer::Done);
+    if t.probed != Some(g.pc) {
+        // It was led away from where it stopped: when it comes there again, that is another execution.
+        t.probed = None;
+    }
     let apart = e.prepared.apart;
     in_step::begin(e, limits);
     if limits.belt {

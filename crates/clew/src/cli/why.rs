@@ -1,0 +1,57 @@
+//! Options of `why`.
+
+use super::Oracle;
+use super::oracle::duration;
+use clap::Args;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Find out why a program fails: the few source lines that matter, proved where that is possible.
+///
+/// The program is recorded, unless a recording is given. Dependences are followed back from what is wrong; then one thing
+/// at a time is changed and the run goes on in a world made from the recording: branches go the other way, statements
+/// store other values. What repairs the run is a proved cause, if runs without any change still fail. Nothing outside is
+/// changed.
+/// Exit status: 0 causes were found, 1 none, 2 bad usage or input, or the program passes, 3 a fault of Clew.
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "clew why [OPTIONS] RECORDING\n       clew why [OPTIONS] -- PROGRAM [ARGS]...",
+    after_help = "Examples:
+  clew why --expect good.txt -- ./prog input     it prints something wrong
+  clew why -- ./prog input                       it crashes
+  clew why --timeout 2s -- ./prog                it hangs
+  clew why --expect-exit 0 latest                the newest recording
+  clew why --expect good.txt --html why.html -- ./prog input"
+)]
+pub struct Why {
+    #[command(flatten)]
+    pub oracle: Oracle,
+    /// Name at most so many causes
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub top: usize,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+    /// Also write one self-contained page with sources, causes and paths
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Also write the causes as SARIF 2.1.0
+    #[arg(long, value_name = "FILE")]
+    pub sarif: Option<PathBuf>,
+    /// Search at most so long
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
+    pub budget: Duration,
+    /// Trials at the same time; as many as there are processors if nobody says otherwise
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
+    /// Print the answer only
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// A recording: its name, a path, `latest` or a packed file; `:PID[.IMAGE]` behind it names one process
+    #[arg(required_unless_present = "command", conflicts_with = "command")]
+    pub recording: Option<String>,
+    /// The program and its arguments
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub command: Vec<OsString>,
+}

@@ -1,0 +1,263 @@
+//! `clew why`: the main job. Records, combines the methods that apply, and tells ranked causes with evidence.
+//!
+//! ```text
+//! `case` ─▶ failing run ─ [symptom] ─▶ slice ─ [near] ─▶ branches by distance ─┐
+//!                                        └─ [values] ─▶ other values ──────────┴─▶ trials ─ [causes] ─▶ report
+//! ```
+//! Cheap methods come before expensive ones, each within its share of the budget; whatever ends it early, what was found
+//! is told.
+
+mod causes;
+mod near;
+mod places;
+mod symptom;
+mod values;
+
+use crate::case::{self, Ask, Bench, Branches, Case, Refusal, branches};
+use crate::cli::{Color, Why as Options};
+use crate::guest::{Failed, start_engine};
+use crate::home::{self, Opened};
+use crate::message::{self, Messages, Paint};
+use crate::startup::Startup;
+use crate::status;
+use causes::Gathered;
+use diagnose::{Change, Plan, Search, Trial, order};
+use model::serve::Moment;
+use near::Nodes;
+use places::Places;
+use recording::UnitName;
+use report::Report;
+use session::{EngineProgram, Session};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+use symptom::Symptom;
+use values::Values;
+
+/// Searches as the command line says; gives our exit status.
+pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
+    let messages = Messages { paint: Paint::for_stderr(color, startup) };
+    match find(options, startup, &messages) {
+        Ok(report) => {
+            message::stdout(&match options.json {
+                true => report::json(&report),
+                false => causes::text(&report, Paint::for_stdout(color, startup)),
+            });
+            if report.causes.is_empty() { status::NO } else { 0 }
+        }
+        Err(refusal) => {
+            if !refusal.message.is_empty() {
+                messages.error(&refusal.message);
+            }
+            refusal.status
+        }
+    }
+}
+
+/// Records if need be, and searches.
+fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Report, Refusal> {
+    case::read_oracle(&options.oracle)?;
+    let interrupted = case::interruption();
+    let name = match &options.recording {
+        Some(name) => name.clone(),
+        None => case::record_quietly(&options.command, options.oracle.timeout, startup, messages)?,
+    };
+    let (opened, unit) = home::find(&name, startup).map_err(Refusal::usage)?;
+    let quiet = options.quiet || options.json || !rustix::termios::isatty(rustix::stdio::stderr());
+    let job = Job { options, opened: &opened, unit, interrupted, quiet };
+    match start_engine(startup, |engine| Ok(job.run(engine))) {
+        Ok(report) => report,
+        Err(Failed::Error(e)) => Err(Refusal::internal(e)),
+        Err(Failed::Signal(_)) => Err(Refusal::said(status::INTERNAL)),
+    }
+}
+
+/// One search.
+struct Job<'a> {
+    options: &'a Options,
+    opened: &'a Opened,
+    unit: Option<UnitName>,
+    interrupted: Arc<AtomicBool>,
+    quiet: bool,
+}
+
+/// A part of the budget, in hundredths.
+fn share(budget: Duration, percent: u32) -> Duration {
+    budget * percent / 100
+}
+
+impl Job<'_> {
+    fn run(&self, engine: &EngineProgram) -> Result<Report, Refusal> {
+        let ask = Ask {
+            oracle: &self.options.oracle,
+            budget: self.options.budget,
+            jobs: self.options.jobs,
+            interrupted: self.interrupted.clone(),
+        };
+        let (case, mut session) = Case::open(&ask, self.opened, self.unit, engine)?;
+        self.say("following dependences");
+        let until = case.begun + share(self.options.budget, 30);
+        let flag = self.interrupted.clone();
+        let mut stop = move || Instant::now() > until || case::is_raised(&flag);
+        let start = symptom::start(&case, &mut session, &mut stop)?;
+        let moment = start.moment;
+        let mapped = symptom::mapped(&case, &session)?;
+        let mut places = Places::new(&mapped);
+        let ranges = places.own_code(&session)?;
+        let followed = symptom::follow(&case, &mut session, start, &mapped, share(self.options.budget, 30));
+        let mut gathered = Gathered::new(case.known_limits());
+        let symptom = followed.map_err(|why| gathered.limits.push(format!("no dependences are known: {why}"))).ok();
+        let mut search = Searching { job: self, case: &case, gathered: &mut gathered };
+        search.all(session, symptom.as_ref(), moment, &ranges, &mut places)?;
+        self.say("");
+        Ok(causes::report(&case, gathered, symptom.as_ref(), &mut places, self.options.top))
+    }
+
+    /// Tells how far it is, on a terminal; nothing clears the line.
+    fn say(&self, what: &str) {
+        if !self.quiet {
+            message::stderr(&match what {
+                "" => "\r\x1b[K".to_owned(),
+                what => format!("\rclew: {what}\x1b[K"),
+            });
+        }
+    }
+}
+
+/// Trials, method after method.
+struct Searching<'a> {
+    job: &'a Job<'a>,
+    case: &'a Case<'a>,
+    gathered: &'a mut Gathered,
+}
+
+impl Searching<'_> {
+    fn all(
+        &mut self,
+        mut session: Session,
+        symptom: Option<&Symptom>,
+        moment: Moment,
+        ranges: &[(u64, u64)],
+        places: &mut Places<'_>,
+    ) -> Result<(), Refusal> {
+        let budget = self.job.options.budget;
+        self.job.say("counting branches");
+        let rounds = branches::rounds(&self.case.failing.failure, &self.case.written, self.case.unit);
+        let hangs = rounds.len() > 1;
+        let upto = if hangs { Some(moment) } else { None };
+        let found = Branches::executed(self.case, &mut session, ranges, upto, share(budget, 25))?;
+        self.gathered.limits.extend(found.limits.iter().cloned());
+        let witness = self.case.witness(&mut session, &found);
+        let mut bench = self.case.bench(session, rounds[0], witness);
+        let near = self.distances(symptom, &found);
+        let (order, count) = order::prior(&found.list, &near.distance);
+        let flips: Vec<Trial> = order.iter().map(|n| Trial::flip(found.list[*n].moment)).collect();
+        self.gathered.nodes = near.nodes;
+        // Those that the symptom depends on, all of them if there is time, then the others until one is proved.
+        self.search(&mut bench, "branches", &flips[..count], share(budget, 45), true)?;
+        if !self.gathered.search.has_proof() {
+            let forced = self.forced(&found, &near.distance);
+            self.search(&mut bench, "branches for good", &forced, share(budget, 12), true)?;
+        }
+        if !self.gathered.search.has_proof()
+            && let Some(symptom) = symptom
+        {
+            self.job.say("looking at values");
+            let until = Instant::now() + share(budget, 10);
+            let mut stop = || Instant::now() > until;
+            let found = Values::find(symptom, &mut bench.session, &mut |pc| places.is_own(pc), &mut stop);
+            match found {
+                Ok(values) => {
+                    let trials = values.trials.clone();
+                    self.gathered.values = values;
+                    self.search(&mut bench, "values", &trials, share(budget, 25), true)?;
+                }
+                Err(why) => self.gathered.limits.push(format!("values were not replaced: {why}")),
+            }
+        }
+        if !self.gathered.search.has_proof() {
+            self.search(&mut bench, "other branches", &flips[count..], budget, false)?;
+        }
+        self.gathered.branches = found;
+        Ok(())
+    }
+
+    /// Tries these for at most so long.
+    fn search(
+        &mut self,
+        bench: &mut Bench<'_>,
+        what: &str,
+        trials: &[Trial],
+        within: Duration,
+        all: bool,
+    ) -> Result<(), Refusal> {
+        if trials.is_empty() || case::is_raised(&self.case.interrupted) {
+            return Ok(());
+        }
+        bench.until = self.case.until.min(Instant::now() + within);
+        let plan = Plan { all, ..Plan::default() };
+        let mut progress = |s: &Search| {
+            let found = s.critical.len();
+            self.job.say(&format!("{what}: {} of {} tried, {found} found", s.tried, trials.len()));
+        };
+        let case = self.case;
+        let found = diagnose::search(bench, trials, &case.failing, &case.oracle, &plan, &mut progress);
+        let found = found.map_err(Refusal::internal)?;
+        if found.left > 0 {
+            self.gathered.limits.push(format!("{what}: {} of {} were tried", found.tried, trials.len()));
+        }
+        self.gathered.search.absorb(found);
+        Ok(())
+    }
+
+    /// How far each execution of a branch is from the symptom.
+    fn distances(&self, symptom: Option<&Symptom>, found: &Branches) -> Near {
+        let mut near = Near { distance: vec![None; found.list.len()], nodes: HashMap::new() };
+        let Some(s) = symptom else { return near };
+        let pcs: std::collections::HashSet<u64> = found.list.iter().map(|p| p.moment.pc).collect();
+        let nodes = Nodes::of(&s.slice, |pc| pcs.contains(&pc));
+        let aligned = near::align(&found.list, s.start.moment, &s.window);
+        for (n, instance) in aligned.iter().enumerate() {
+            if let Some(node) = instance.as_ref().and_then(|i| nodes.at(i)) {
+                near.distance[n] = Some(s.slice.nodes[node as usize].distance);
+                near.nodes.insert(found.list[n].moment, node);
+            }
+        }
+        near
+    }
+
+    /// Branches that go one way for good, from their first execution on: the way they did not always go.
+    fn forced(&self, found: &Branches, distance: &[Option<u32>]) -> Vec<Trial> {
+        struct Site {
+            first: Moment,
+            distance: u32,
+            taken: bool,
+            passed: bool,
+            times: u64,
+        }
+        let mut sites: HashMap<u64, Site> = HashMap::new();
+        for (p, d) in found.list.iter().zip(distance) {
+            let new = Site { first: p.moment, distance: u32::MAX, taken: false, passed: false, times: 0 };
+            let site = sites.entry(p.moment.pc).or_insert(new);
+            site.distance = site.distance.min(d.unwrap_or(u32::MAX));
+            site.taken |= p.taken;
+            site.passed |= !p.taken;
+            site.times += 1;
+        }
+        // Once is what a flip does.
+        let mut list: Vec<Site> = sites.into_values().filter(|s| s.times > 1 && s.distance != u32::MAX).collect();
+        list.sort_by_key(|s| (s.distance, s.first));
+        let ways = |s: &Site| {
+            let way = |taken: bool| Trial { moment: s.first, change: Change::Force(taken) };
+            [s.passed.then(|| way(true)), s.taken.then(|| way(false))]
+        };
+        list.iter().flat_map(ways).flatten().collect()
+    }
+}
+
+/// Where executed branches are in the slice.
+struct Near {
+    distance: Vec<Option<u32>>,
+    nodes: HashMap<Moment, u32>,
+}

@@ -1,0 +1,134 @@
+//! What the symptom depended on: the failure as the criterion of a slice.
+
+use crate::case::{Case, Refusal, numbers};
+use crate::cli::Slice as Options;
+use crate::slice::criterion::{Finder, Start};
+use crate::slice::facts::Program;
+use crate::slice::{original_paths, stacks, tracing};
+use diagnose::{Failure, Stream};
+use image::LoadedImages;
+use model::serve::Moment;
+use session::Session;
+use slice::{Criterion, Prepare, Slice, Window};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Million instructions before the symptom that are looked at.
+const WINDOW: u64 = 150;
+/// Instructions of the slice, at most.
+const MOST_NODES: usize = 12_000_000;
+/// Ticks behind the last system call of a program that hangs: by then it goes round and round.
+const HANGS_AFTER: u64 = 100_000;
+
+/// What the symptom depended on.
+pub struct Symptom {
+    pub start: Start,
+    pub window: Window,
+    pub slice: Slice,
+    pub facts: Program,
+    pub how: slice::Options,
+    pub limits: Vec<String>,
+}
+
+/// What is mapped when the symptom shows.
+pub struct Mapped {
+    pub loaded: LoadedImages,
+    pub paths: Vec<Option<PathBuf>>,
+}
+
+/// The moment of the symptom, and what is wrong then.
+pub fn start(case: &Case<'_>, session: &mut Session, stop: &mut dyn FnMut() -> bool) -> Result<Start, Refusal> {
+    let failure = &case.failing.failure;
+    if *failure == Failure::Hang {
+        return hang(case, session, stop);
+    }
+    let recording = &case.opened.recording;
+    let images = session::images_of(recording);
+    let options = criterion(case);
+    let mut finder =
+        Finder { options: &options, recording, unit: case.unit, session, images: &images, interrupted: stop };
+    finder.find_in(&case.written)
+}
+
+/// A program that hangs: what keeps it going.
+fn hang(case: &Case<'_>, session: &mut Session, stop: &mut dyn FnMut() -> bool) -> Result<Start, Refusal> {
+    let tick = case.written.last_call(case.unit) + HANGS_AFTER;
+    let end = case.opened.recording.unit(&case.unit).ok().and_then(|u| u.end).map_or(u64::MAX, |e| e.tick);
+    match tick < end {
+        true => session.seek_tick(tick, stop),
+        false => session.seek_end(stop),
+    }
+    .map_err(Refusal::internal)?;
+    let criterion = Criterion { control: true, ..Criterion::default() };
+    let text = "that it does not end".to_owned();
+    Ok(Start { moment: session.moment(), criterion, text, pruned: Default::default() })
+}
+
+/// The failure, as options of a slice.
+fn criterion(case: &Case<'_>) -> Options {
+    let byte = |stream: Stream, offset: usize| {
+        let (stream, offset) = case.written.in_stream(numbers(stream), offset)?;
+        Some(format!("{}:{offset}", if stream == 2 { "stderr" } else { "stdout" }))
+    };
+    let output = match &case.failing.failure {
+        Failure::WrongByte { stream, offset, .. } | Failure::Extra { stream, offset, .. } => byte(*stream, *offset),
+        _ => None,
+    };
+    let none = Options::default();
+    match &case.failing.failure {
+        Failure::Crash { .. } => Options { crash: true, ..none },
+        Failure::WrongExit { .. } => Options { exit: true, ..none },
+        _ => Options { output: Some(output.unwrap_or_else(|| "end".into())), ..none },
+    }
+}
+
+/// The images that are mapped now.
+pub fn mapped(case: &Case<'_>, session: &Session) -> Result<Mapped, Refusal> {
+    let recording = &case.opened.recording;
+    let loaded = session.loaded(recording, &session::images_of(recording)).map_err(Refusal::internal)?;
+    let paths = original_paths(recording, &case.unit, &loaded);
+    Ok(Mapped { loaded, paths })
+}
+
+/// Traces and follows dependences back from the symptom; the session is at its moment.
+pub fn follow(
+    case: &Case<'_>,
+    session: &mut Session,
+    start: Start,
+    mapped: &Mapped,
+    within: Duration,
+) -> Result<Symptom, String> {
+    let until = Instant::now() + within;
+    let flag = case.interrupted.clone();
+    let mut stop = move || Instant::now() > until || crate::case::is_raised(&flag);
+    let recording = &case.opened.recording;
+    let mut limits = Vec::new();
+    let since = tracing::forked_since(session, recording, &case.unit, &mut stop)?;
+    let from = since.filter(|since| *since < start.moment);
+    session.seek(start.moment, &mut stop).map_err(|e| e.to_string())?;
+    let traced = tracing::trace(session, from, start.moment, WINDOW, &mut stop)?;
+    if traced.cut {
+        limits.push(format!("dependences were followed over about the last {WINDOW} million instructions"));
+    }
+    let calls = tracing::calls(recording, &case.unit)?;
+    let mut facts = Program::new(session, &mapped.loaded, &mapped.paths, true).map_err(|e| e.to_string())?;
+    let window = traced.builder.finish(&mut facts, calls, Prepare { bypass: true, frames: true });
+    let is_missing = matches!(case.failing.failure, Failure::Missing { .. } | Failure::Refused);
+    let how = slice::Options {
+        most_nodes: MOST_NODES,
+        relevant: true,
+        missing_output: is_missing,
+        stacks: stacks(session).map_err(|r| r.message)?,
+        ..slice::Options::default()
+    };
+    let slice = slice::backward(&window, &start.criterion, &how, &mut facts, &mut stop);
+    if slice.cut {
+        limits.push("dependences were not followed to the beginning: too many, or no time".into());
+    }
+    Ok(Symptom { start, window, slice, facts, how, limits })
+}
+
+/// Is this execution before the symptom?
+pub fn is_before(moment: Moment, symptom: &Start) -> bool {
+    moment < symptom.moment
+}

@@ -1,0 +1,173 @@
+//! Faults in the data part: other values for what statements of the slice stored.
+//!
+//! Where no branch was decided wrongly, a value was computed wrongly. At stores of the program's own code that the symptom
+//! depends on, a few informed replacements are tried: what the same statement stored at other times, what was there
+//! before (the statement left out), neighbours, 0 and 1.
+//!
+//! May miss: values that need arithmetic to guess, floating point, and what never reaches memory.
+
+use super::near::{self, Nodes};
+use super::symptom::Symptom;
+use diagnose::{Change, Trial};
+use model::GuestAddr;
+use model::serve::{Moment, Predicate};
+use session::Session;
+use slice::insn::Control;
+use std::collections::{HashMap, HashSet};
+
+/// Places whose values are replaced, at most.
+const MOST_PLACES: usize = 1500;
+/// Executions of one place.
+const EXECUTIONS: usize = 3;
+/// Executions that are noted: the last ones.
+const KEEP: u32 = 1 << 19;
+/// Other values of the same statement.
+const SEEN: usize = 3;
+
+/// One store whose value is replaced.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pub execution: Predicate,
+    /// Its node in the slice.
+    pub node: u32,
+    pub distance: u32,
+    addr: u64,
+    len: u64,
+    /// Where the instruction behind it is.
+    next: Moment,
+}
+
+/// A replacement: which store, what it stored, and what it is to have stored.
+#[derive(Clone, Debug)]
+pub struct Replacement {
+    pub store: usize,
+    pub was: u64,
+    pub is: u64,
+    /// It is what the memory held before: the statement left out.
+    pub left_out: bool,
+}
+
+/// All replacements to try, nearest to the symptom first.
+#[derive(Default)]
+pub struct Values {
+    pub stores: Vec<Store>,
+    pub replacements: HashMap<Trial, Replacement>,
+    pub trials: Vec<Trial>,
+}
+
+impl Values {
+    /// Looks for stores of own code in the slice.
+    pub fn find(
+        symptom: &Symptom,
+        session: &mut Session,
+        own: &mut dyn FnMut(u64) -> bool,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Result<Values, String> {
+        let ends = stores_of(symptom, own);
+        let places: Vec<u64> = ends.keys().copied().collect();
+        let before = symptom.start.moment;
+        let noted = session.executions(&places, KEEP, before, stop).map_err(|e| e.to_string())?.0;
+        let instances = near::align(&noted, before, &symptom.window);
+        let nodes = Nodes::of(&symptom.slice, |pc| ends.contains_key(&pc));
+        let mut stores = Vec::new();
+        for (execution, instance) in noted.iter().zip(&instances) {
+            let Some(instance) = instance else { continue };
+            let (Some(node), Some((addr, len))) = (nodes.at(instance), instance.wrote) else { continue };
+            let distance = symptom.slice.nodes[node as usize].distance;
+            let next = Moment { tick: execution.moment.tick, pc: ends[&execution.moment.pc] };
+            stores.push(Store { execution: *execution, node, distance, addr, len, next });
+        }
+        let mut values = Values { stores: nearest(stores), ..Values::default() };
+        values.choose(session, stop)?;
+        Ok(values)
+    }
+
+    /// Reads what each one stored, and what was there before, and chooses other values.
+    fn choose(&mut self, session: &mut Session, stop: &mut dyn FnMut() -> bool) -> Result<(), String> {
+        let looks: Vec<(Moment, GuestAddr, u32)> = self
+            .stores
+            .iter()
+            .flat_map(|s| [s.execution.moment, s.next].map(|m| (m, GuestAddr(s.addr), s.len as u32)))
+            .collect();
+        let looked = session.look(&looks, stop).map_err(|e| e.to_string())?;
+        let number = |bytes: &Option<Vec<u8>>| bytes.as_ref().map(|b| to_number(b));
+        let pairs: Vec<(Option<u64>, Option<u64>)> =
+            looked.chunks(2).map(|pair| (number(&pair[0]), pair.get(1).and_then(number))).collect();
+        let mut seen: HashMap<u64, Vec<u64>> = HashMap::new();
+        for (s, (_, stored)) in self.stores.iter().zip(&pairs) {
+            let list = seen.entry(s.execution.moment.pc).or_default();
+            list.extend(stored.filter(|v| !list.contains(v)));
+        }
+        for (n, (before, stored)) in pairs.iter().enumerate() {
+            let store = self.stores[n].clone();
+            let Some(was) = *stored else { continue };
+            let mask = u64::MAX >> (64 - 8 * store.len.min(8));
+            let others = seen[&store.execution.moment.pc].iter().copied().take(SEEN);
+            let near = [was.wrapping_sub(1), was.wrapping_add(1), 0, 1].map(|v| v & mask);
+            let mut tried = HashSet::from([was]);
+            for is in before.iter().copied().chain(others).chain(near) {
+                if !tried.insert(is) {
+                    continue;
+                }
+                let bytes = is.to_le_bytes()[..store.len as usize].to_vec();
+                let change = Change::SetMemory(GuestAddr(store.addr), bytes);
+                let trial = Trial { moment: store.next, change };
+                self.trials.push(trial.clone());
+                self.replacements.insert(trial, Replacement { store: n, was, is, left_out: Some(is) == *before });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Own instructions of the slice that store a number and go on to the next one: their addresses and what follows.
+fn stores_of(symptom: &Symptom, own: &mut dyn FnMut(u64) -> bool) -> HashMap<u64, u64> {
+    let in_slice: HashSet<u64> = symptom.slice.nodes.iter().skip(1).map(|n| n.pc).collect();
+    let mut nearest: HashMap<u64, u32> = HashMap::new();
+    for n in symptom.slice.nodes.iter().skip(1) {
+        let d = nearest.entry(n.pc).or_insert(u32::MAX);
+        *d = (*d).min(n.distance);
+    }
+    let mut found = Vec::new();
+    for code in symptom.window.codes() {
+        for (n, insn) in code.insns.iter().enumerate() {
+            let stores = insn.mem.iter().filter(|m| m.write).count() == 1;
+            let number = insn.mem.iter().all(|m| matches!(m.size, 1 | 2 | 4 | 8));
+            let next = code.insns.get(n + 1).map_or(code.end, |i| i.pc);
+            let plain = insn.control == Control::Next && !is_push(insn);
+            if stores && number && plain && in_slice.contains(&insn.pc) && own(insn.pc) {
+                found.push((nearest[&insn.pc], insn.pc, next));
+            }
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found.truncate(MOST_PLACES);
+    found.into_iter().map(|(_, pc, next)| (pc, next)).collect()
+}
+
+/// What it stores is a saved register or an argument on its way, not a variable.
+fn is_push(insn: &slice::insn::Insn) -> bool {
+    insn.defines & slice::RegId::RSP.bit() != 0
+}
+
+/// A few executions of each place: the nearest ones; the nearest place first.
+fn nearest(stores: Vec<Store>) -> Vec<Store> {
+    let mut places: HashMap<u64, Vec<Store>> = HashMap::new();
+    for s in stores {
+        places.entry(s.execution.moment.pc).or_default().push(s);
+    }
+    let mut all = Vec::new();
+    for mut list in places.into_values() {
+        list.sort_by_key(|s| (s.distance, std::cmp::Reverse(s.execution.moment)));
+        all.extend(list.into_iter().take(EXECUTIONS).enumerate());
+    }
+    all.sort_by_key(|(round, s)| (*round, s.distance, std::cmp::Reverse(s.execution.moment)));
+    all.into_iter().map(|(_, s)| s).collect()
+}
+
+fn to_number(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len().min(8)].copy_from_slice(&bytes[..bytes.len().min(8)]);
+    u64::from_le_bytes(word)
+}
