@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Report (what was found, in plain data) ─┬▶ [text]         for a terminal
+//!                                         ├▶ [html]         one page that needs nothing else
 //!                                         ├▶ [json]         one document for scripts
 //!                                         ├▶ [sarif]        for code scanning services and editors
 //!                                         └▶ [annotations]  for a GitHub workflow
@@ -10,12 +11,14 @@
 //! What comes from the program under test (names, sources, output) is foreign: each form escapes it.
 
 mod annotations;
+mod html;
 mod json;
 mod sarif;
 mod text;
 mod words;
 
 pub use annotations::annotations;
+pub use html::html;
 pub use json::json;
 pub use sarif::sarif;
 pub use text::{Plain, Style, text};
