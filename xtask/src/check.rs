@@ -89,8 +89,8 @@ fn step(tally: &mut Tally, name: &str, words: &[String]) {
     command.args(words).current_dir(root());
     match name {
         "documentation" => command.env("RUSTDOCFLAGS", "-D warnings"),
-        // Tests against gdb must not pass because it is missing.
-        _ => command.env("CLEW_REQUIRE_GDB", "1"),
+        // Tests against gdb or in Chromium must not pass because it is missing.
+        _ => command.env("CLEW_REQUIRE_GDB", "1").env("CLEW_REQUIRE_CHROMIUM", "1"),
     };
     let result = match command.status() {
         Ok(status) if status.success() => Ok(()),

@@ -1,13 +1,27 @@
 //! Answers, as people and machines read them.
 //!
 //! ```text
-//! Report (what was found, in plain data) ─▶ [json]  one document for scripts
+//! Report (what was found, in plain data) ─┬▶ [text]         for a terminal
+//!                                         ├▶ [html]         one page that needs nothing else
+//!                                         ├▶ [json]         one document for scripts
+//!                                         ├▶ [sarif]        for code scanning services and editors
+//!                                         └▶ [annotations]  for a GitHub workflow
 //! ```
 //! A [`Report`] holds everything that any form shows; nothing here knows how it was found, reads files, or prints.
+//! What comes from the program under test (names, sources, output) is foreign: each form escapes it.
 
+mod annotations;
+mod html;
 mod json;
+mod sarif;
+mod text;
+mod words;
 
+pub use annotations::annotations;
+pub use html::html;
 pub use json::json;
+pub use sarif::sarif;
+pub use text::{Plain, Style, text};
 
 /// The answer to "why does it fail?".
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,14 +48,14 @@ pub struct Report {
     pub seconds: f64,
 }
 
-/// One stream, expected and found, around the first difference.
+/// One stream, expected and found, from its beginning; views show what is around the first difference.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Difference {
     /// `standard output`.
     pub stream: String,
     pub expected: Vec<u8>,
     pub found: Vec<u8>,
-    /// Where the first wrong byte is.
+    /// Where the first wrong byte is; at the end of one of them if the other goes on.
     pub offset: usize,
 }
 
@@ -68,6 +82,18 @@ impl Place {
             _ => self.address.clone(),
         }
     }
+
+    /// What tells its file from all others: the whole path, if that is known.
+    fn file_key(&self) -> Option<&str> {
+        self.full.as_deref().or(self.file.as_deref())
+    }
+
+    /// The path of its file seen from the folder `root`; the whole path if the file is elsewhere.
+    fn path_from(&self, root: Option<&str>) -> Option<&str> {
+        let path = self.file_key()?;
+        let below = root.and_then(|root| path.strip_prefix(root.trim_end_matches('/'))?.strip_prefix('/'));
+        Some(below.unwrap_or(path))
+    }
 }
 
 /// What kind of change, or of reasoning, led to a cause.
@@ -88,6 +114,28 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Every kind, in the order of their declaration.
+    pub const ALL: [Kind; 6] = [
+        Kind::CriticalPredicate,
+        Kind::ForcedPredicate,
+        Kind::Value,
+        Kind::Suppression,
+        Kind::Avoiding,
+        Kind::Dependence,
+    ];
+
+    /// For people: what was changed, or what was seen.
+    pub fn title(self) -> &'static str {
+        match self {
+            Kind::CriticalPredicate => "a branch taken the other way once",
+            Kind::ForcedPredicate => "a branch that always goes one way",
+            Kind::Value => "another value stored once",
+            Kind::Suppression => "a statement left out once",
+            Kind::Avoiding => "a change that avoids the failing place",
+            Kind::Dependence => "a dependence of the failure",
+        }
+    }
+
     /// As JSON has it.
     pub fn name(self) -> &'static str {
         match self {
@@ -141,6 +189,12 @@ pub struct Step {
     pub place: Place,
     /// How it leads to the next one: `x`, `decides about`, `memory at 0x…`.
     pub by: String,
+}
+
+/// The steps without those that stay in a line: each place once, with what leads on to another one.
+fn stops(steps: &[Step]) -> Vec<&Step> {
+    let is_left = |n: &usize| steps.get(n + 1).is_none_or(|next| next.place.short() != steps[*n].place.short());
+    (0..steps.len()).filter(is_left).map(|n| &steps[n]).collect()
 }
 
 /// A line of the slice.
