@@ -44,6 +44,28 @@ impl Paint {
     pub fn strong(self, text: &str) -> String {
         self.style(text, Style::new().bold())
     }
+
+    pub fn faint(self, text: &str) -> String {
+        self.style(text, Style::new().dimmed())
+    }
+}
+
+impl report::Style for Paint {
+    fn strong(&self, text: &str) -> String {
+        Paint::strong(*self, text)
+    }
+
+    fn good(&self, text: &str) -> String {
+        Paint::good(*self, text)
+    }
+
+    fn middling(&self, text: &str) -> String {
+        Paint::middling(*self, text)
+    }
+
+    fn faint(&self, text: &str) -> String {
+        Paint::faint(*self, text)
+    }
 }
 
 /// Colours are for terminals that can show them; NO_COLOR and TERM=dumb are how people say that theirs cannot.

@@ -23,6 +23,20 @@ pub fn prior(predicates: &[Predicate], distance: &[Option<u32>]) -> (Vec<usize>,
     (near.into_iter().chain(rest).collect(), count)
 }
 
+/// Two lists as one: `share` of the first for each of the second, as long as there are any.
+pub fn interleave<T>(first: Vec<T>, second: Vec<T>, share: usize) -> Vec<T> {
+    let mut all = Vec::with_capacity(first.len() + second.len());
+    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    loop {
+        let before = all.len();
+        all.extend(first.by_ref().take(share));
+        all.extend(second.by_ref().take(1));
+        if all.len() == before {
+            return all;
+        }
+    }
+}
+
 /// Those with a distance: of each place the nearest, the first and the last execution come in the first round, twice as
 /// many in each round after that; within a round the nearest first.
 fn spread(predicates: &[Predicate], distance: &[Option<u32>]) -> Vec<usize> {
@@ -37,10 +51,8 @@ fn spread(predicates: &[Predicate], distance: &[Option<u32>]) -> Vec<usize> {
         // Executions come the last first.
         let ends = [list[0].1, list[list.len() - 1].1];
         list.sort_by_key(|(d, n)| (*d, std::cmp::Reverse(*n)));
-        let mut k = 0u32;
-        for (m, (d, n)) in list.into_iter().enumerate() {
-            let round = if m == 0 || ends.contains(&n) { 0 } else { (k + 2).ilog2() };
-            k += 1;
+        for (k, (d, n)) in list.into_iter().enumerate() {
+            let round = if k == 0 || ends.contains(&n) { 0 } else { (k + 2).ilog2() };
             all.push((round, d, std::cmp::Reverse(n)));
         }
     }
@@ -55,6 +67,11 @@ mod tests {
 
     fn at(pc: u64) -> Predicate {
         Predicate { moment: Moment { tick: 0, pc }, instance: 1, taken: false }
+    }
+
+    #[test]
+    fn lists_are_interleaved_to_their_ends() {
+        assert_eq!(interleave(vec![1, 2, 3], vec![7, 8, 9], 2), [1, 2, 7, 3, 8, 9]);
     }
 
     #[test]

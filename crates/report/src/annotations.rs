@@ -66,6 +66,7 @@ mod tests {
             proved,
             instance: None,
             explanation: "with line 12 taken the other way it is 100% right".into(),
+            distance: None,
             doubt: (!proved).then(|| "a control failed".to_owned()),
             evidence: None,
             path: Vec::new(),

@@ -9,6 +9,10 @@ pub fn json(report: &Report) -> String {
     for (name, n) in &report.tried.verdicts {
         tried[name] = json!(n);
     }
+    let mut time = json!({ "seconds": report.seconds });
+    for (name, seconds) in &report.phases {
+        time[name] = json!(seconds);
+    }
     let causes = report.causes.iter().enumerate().map(|(n, c)| cause(report, n + 1, c));
     let document = json!({
         "clew": 1,
@@ -21,7 +25,7 @@ pub fn json(report: &Report) -> String {
         "slice": report.slice.iter().map(slice_line).collect::<Vec<_>>(),
         "tried": tried,
         "limits": report.limits,
-        "time": { "seconds": report.seconds },
+        "time": time,
     });
     format!("{document:#}\n")
 }

@@ -46,6 +46,8 @@ pub struct Report {
     /// What the answer does not cover.
     pub limits: Vec<String>,
     pub seconds: f64,
+    /// What the time went into: name and seconds.
+    pub phases: Vec<(String, f64)>,
 }
 
 /// One stream, expected and found, from its beginning; views show what is around the first difference.

@@ -160,6 +160,7 @@ mod tests {
             instance: Some((2, 3)),
             explanation: "with line 12 taken the other way on its 2nd execution the program prints 10 as expected"
                 .into(),
+            distance: None,
             doubt: None,
             evidence: None,
             path: steps(&[("words.c", 12, "decides about"), ("words.c", 14, "n"), ("main.c", 5, "")]),

@@ -45,5 +45,5 @@ pub use running::{Ended, Event, Handle, Running};
 pub use scene::{Scene, images_of};
 pub use signals::{SignalState, signal_by_number, signal_name};
 pub use timeline::{Session, Stopped, alter, is_forked, read_from, registers_of, threads_of};
-pub use trial::{Budget, Candidate, TrialOutcome, run_altered};
+pub use trial::{Budget, Candidate, Hopeless, Piece, TrialOutcome, run_altered};
 pub use window::Window;

@@ -14,14 +14,17 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+/// A stream (1 or 2) and what was written to it.
+pub type Piece = (u8, Vec<u8>);
+
 /// How an altered run went.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TrialOutcome {
     pub end: TrialEnd,
     /// Ticks from the alteration to the end.
     pub ticks: u64,
-    /// What was written to the standard streams from the alteration on, in order: stream (1 or 2) and bytes.
-    pub output: Vec<(u8, Vec<u8>)>,
+    /// What was written to the standard streams from the alteration on, in order.
+    pub output: Vec<Piece>,
     /// It was ended because of what it wrote: [`Hopeless`] said so.
     pub given_up: bool,
     /// Children that did what was recorded of them: their output is not in this one.
@@ -43,7 +46,7 @@ pub struct Candidate {
 }
 
 /// Is this trial, by its index, of no use any more after what it has written so far?
-pub type Hopeless<'a> = &'a (dyn Fn(usize, &[(u8, Vec<u8>)]) -> bool + Sync);
+pub type Hopeless<'a> = &'a (dyn Fn(usize, &[Piece]) -> bool + Sync);
 
 /// What trials may use.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +78,7 @@ fn run_unless(
     live: &Live,
     alteration: Alteration,
     budget: &Budget,
-    hopeless: &dyn Fn(&[(u8, Vec<u8>)]) -> bool,
+    hopeless: &dyn Fn(&[Piece]) -> bool,
     unwanted: &AtomicBool,
 ) -> Result<TrialOutcome, Error> {
     done(live.ask(&Request::Alter(alteration))?)?;

@@ -1,22 +1,24 @@
 //! From what trials and dependences say to a short list of causes, the best first.
 //!
-//! Proved causes come first: of those, the nearest to the symptom by dependences. Then lines that lead from them to the
-//! symptom, then what else the symptom depends on, the nearest first. Each line is named once.
+//! Proved causes come first: of those, the nearest to the symptom by dependences. A branch that repairs the run need not be
+//! wrong itself: what it let happen may be, or the values that it tested. So the lines around the best one, towards the
+//! symptom and back to what made its values, come in between; then what else the symptom depends on, the nearest first.
+//! Each line is named once.
 
 use super::places::Places;
 use super::symptom::Symptom;
 use super::values::{Replacement, Values};
 use crate::case::{Branches, Case};
-use crate::message::Paint;
 use crate::slice::lines::{self, Squash};
 use diagnose::{Change, Failure, Finding, Oracle, Search, Verdict};
 use model::serve::Moment;
 use report::{Cause, Difference, Evidence, Kind, Place, Report, SliceLine, Tried};
 use std::collections::{HashMap, HashSet};
-use std::fmt::Write;
 
 /// Lines of the slice that are told, at most.
 const SLICE_LINES: usize = 4000;
+/// Dependences back from a proved cause that lead to its values: some statements, each of a few instructions.
+const BACK: u32 = 12;
 /// Output up to this is repeated in a sentence.
 const SHORT: usize = 40;
 
@@ -28,6 +30,8 @@ pub struct Gathered {
     pub nodes: HashMap<Moment, u32>,
     pub values: Values,
     pub limits: Vec<String>,
+    /// What the time went into.
+    pub phases: Vec<(String, f64)>,
 }
 
 impl Gathered {
@@ -38,6 +42,7 @@ impl Gathered {
             nodes: HashMap::new(),
             values: Values::default(),
             limits,
+            phases: Vec::new(),
         }
     }
 
@@ -77,12 +82,19 @@ pub fn report(
     let mut squash = symptom.map(|s| Squash::new(&s.window, false));
     let mut candidates = candidates(&gathered, symptom, places);
     candidates.sort_by_key(|c| (!c.finding.is_proved(), c.distance, std::cmp::Reverse(c.finding.trial.moment)));
-    for c in &candidates {
-        if causes.len() < top && named.insert(key(&c.place)) {
-            let path = path(symptom, c.node, places, squash.as_mut());
-            causes.push(proved(case, &gathered, c, path));
+    candidates.retain(|c| named.insert(key(&c.place)));
+    let around = around(&candidates, symptom, places, squash.as_mut());
+    let mut around = around.into_iter().filter(|p| named.insert(key(&p.place)));
+    for c in candidates.iter().take(top) {
+        let path = path(symptom, c.node, places, squash.as_mut());
+        causes.push(proved(case, &gathered, c, path));
+        if let Some(near) = around.next() {
+            let path = path_of(&near, symptom, places, squash.as_mut());
+            causes.push(beside(case, near, &candidates[0], path));
         }
     }
+    drop(around);
+    causes.truncate(top);
     let slice = symptom.zip(squash.as_mut()).map(|(s, squash)| slice_lines(case, s, places, squash));
     let slice = slice.unwrap_or_default();
     for (line, node) in &slice {
@@ -121,6 +133,7 @@ pub fn report(
         },
         limits: gathered.limits,
         seconds: case.begun.elapsed().as_secs_f64(),
+        phases: gathered.phases,
     }
 }
 
@@ -136,6 +149,74 @@ fn candidates<'a>(gathered: &'a Gathered, symptom: Option<&Symptom>, places: &mu
         list.push(Candidate { finding, node, distance, place: places.of(pc) });
     }
     list
+}
+
+/// A line around a proved cause.
+struct Beside {
+    place: Place,
+    node: Option<u32>,
+    towards: bool,
+}
+
+/// Lines around the best cause: what it leads to, and what its values come from, in turn.
+fn around(
+    candidates: &[Candidate<'_>],
+    symptom: Option<&Symptom>,
+    places: &mut Places<'_>,
+    squash: Option<&mut Squash<'_>>,
+) -> Vec<Beside> {
+    let (Some(s), Some(squash), Some(best)) = (symptom, squash, candidates.first()) else { return Vec::new() };
+    let Some(node) = best.node else { return Vec::new() };
+    let mut shown = |nodes: Vec<slice::Node>, numbers: Option<Vec<u32>>, towards: bool| {
+        let mut list: Vec<Beside> = Vec::new();
+        for (n, at) in nodes.iter().enumerate() {
+            let Some((_, pc)) = squash.shown(at, &mut places.origins) else { continue };
+            let place = places.of(pc);
+            if key(&place) != key(&best.place) && list.iter().all(|b| key(&b.place) != key(&place)) {
+                list.push(Beside { place, node: numbers.as_ref().map(|l| l[n]), towards });
+            }
+        }
+        list
+    };
+    let way: Vec<u32> = s.slice.path(node).into_iter().skip(1).filter(|n| *n != 0).collect();
+    let forth = shown(way.iter().map(|n| s.slice.nodes[*n as usize]).collect(), Some(way), true);
+    let at = &s.slice.nodes[node as usize];
+    let criterion = slice::Criterion { at: Some((at.execution, at.insn)), ..slice::Criterion::default() };
+    let how = slice::Options { data_only: true, depth: BACK, ..slice::Options::default() };
+    let made = slice::backward(&s.window, &criterion, &how, &mut slice::NoFacts, &mut || false);
+    let mut made: Vec<slice::Node> = made.nodes.into_iter().skip(1).collect();
+    made.sort_by_key(|n| (n.distance, std::cmp::Reverse(n.execution)));
+    let back = shown(made, None, false);
+    diagnose::order::interleave(forth, back, 1)
+}
+
+fn path_of(
+    near: &Beside,
+    symptom: Option<&Symptom>,
+    places: &mut Places<'_>,
+    squash: Option<&mut Squash<'_>>,
+) -> Vec<report::Step> {
+    path(symptom, near.node, places, squash)
+}
+
+/// A line around a proved cause, as a suspect.
+fn beside(case: &Case<'_>, near: Beside, best: &Candidate<'_>, path: Vec<report::Step>) -> Cause {
+    let explanation = match near.towards {
+        true => format!("{} let it happen, and it leads on to the failure", best.place.short()),
+        false => format!("it made a value that {} tests", best.place.short()),
+    };
+    Cause {
+        kind: Kind::Dependence,
+        proved: false,
+        instance: None,
+        distance: None,
+        explanation,
+        doubt: Some("no trial changed it".into()),
+        evidence: None,
+        path,
+        closer: closer(case, &near.place, None),
+        place: near.place,
+    }
 }
 
 fn path(
@@ -204,7 +285,7 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
             end: finding.run.end.to_string(),
         }),
         path,
-        closer: closer(case, &c.place),
+        closer: closer(case, &c.place, Some(moment)),
         place: c.place.clone(),
     }
 }
@@ -225,15 +306,21 @@ fn suspected(case: &Case<'_>, line: &SliceLine, path: Vec<report::Step>) -> Caus
         doubt: Some("no trial speaks for it".into()),
         evidence: None,
         path,
-        closer: closer(case, &line.place),
+        closer: closer(case, &line.place, None),
         place: line.place.clone(),
     }
 }
 
-fn closer(case: &Case<'_>, place: &Place) -> String {
-    match (&place.file, place.line) {
-        (Some(file), Some(line)) => format!("clew gdb {} -- -ex 'break {file}:{line}'", case.name()),
-        _ => format!("clew gdb {}", case.name()),
+/// A command that goes there.
+fn closer(case: &Case<'_>, place: &Place, moment: Option<Moment>) -> String {
+    let recording = match case.opened.recording.units().len() {
+        1 => case.name(),
+        _ => format!("{}:{}", case.name(), case.unit),
+    };
+    match (moment, &place.file, place.line) {
+        (Some(moment), ..) => format!("clew gdb {recording} -- -ex 'monitor seek {moment}'"),
+        (None, Some(file), Some(line)) => format!("clew gdb {recording} -- -ex 'break {file}:{line}' -ex continue"),
+        _ => format!("clew gdb {recording}"),
     }
 }
 
@@ -323,24 +410,4 @@ fn ordinal(n: u64) -> String {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
-/// The answer as text.
-pub fn text(report: &Report, paint: Paint) -> String {
-    let mut out = format!("The run fails: {}.\n", report.failure);
-    for (n, c) in report.causes.iter().enumerate() {
-        let status = if c.proved { paint.good("proved") } else { paint.middling("suspected") };
-        let function = c.place.function.as_ref().map(|f| format!(" in {f}")).unwrap_or_default();
-        let _ = writeln!(out, "\n{}. {}{function}  {status}", n + 1, paint.strong(&c.place.short()));
-        if let Some(text) = &c.place.source {
-            let _ = writeln!(out, "     {text}");
-        }
-        let _ = writeln!(out, "   {}", c.explanation);
-    }
-    let _ =
-        writeln!(out, "\n{} trials, {} controls, {:.1} s", report.tried.trials, report.tried.controls, report.seconds);
-    for limit in &report.limits {
-        let _ = writeln!(out, "limit: {limit}");
-    }
-    out
 }

@@ -39,11 +39,18 @@ use values::Values;
 pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
     let messages = Messages { paint: Paint::for_stderr(color, startup) };
     match find(options, startup, &messages) {
-        Ok(report) => {
+        Ok(mut report) => {
+            if options.html.is_some() {
+                places::fill_sources(&mut report);
+            }
             message::stdout(&match options.json {
                 true => report::json(&report),
-                false => causes::text(&report, Paint::for_stdout(color, startup)),
+                false => report::text(&report, &Paint::for_stdout(color, startup)),
             });
+            if let Err(why) = write_views(&report, options, startup) {
+                messages.error(&why);
+                return status::USAGE;
+            }
             if report.causes.is_empty() { status::NO } else { 0 }
         }
         Err(refusal) => {
@@ -53,6 +60,29 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
             refusal.status
         }
     }
+}
+
+/// Writes the other forms of the answer that were asked for.
+fn write_views(report: &Report, options: &Options, startup: &Startup) -> Result<(), String> {
+    let write = |path: &std::path::Path, text: String| {
+        std::fs::write(path, text).map_err(|e| format!("{} cannot be written: {e}", path.display()))
+    };
+    let text = |name: &str| startup.variable(name).and_then(std::ffi::OsStr::to_str);
+    let root = text("GITHUB_WORKSPACE");
+    if let Some(path) = &options.html {
+        write(path, report::html(report))?;
+    }
+    if let Some(path) = &options.sarif {
+        write(path, report::sarif(report, root))?;
+    }
+    if text("GITHUB_ACTIONS") == Some("true") {
+        // Workflows read commands from both streams; a JSON document must stay one.
+        match options.json {
+            true => message::stderr(&report::annotations(report, root)),
+            false => message::stdout(&report::annotations(report, root)),
+        }
+    }
+    Ok(())
 }
 
 /// Records if need be, and searches.
@@ -82,6 +112,9 @@ struct Job<'a> {
     quiet: bool,
 }
 
+/// Branches that the symptom depends on that are tried for each one that it does not.
+const NEAR_FOR_EACH_OTHER: usize = 3;
+
 /// A part of the budget, in hundredths.
 fn share(budget: Duration, percent: u32) -> Duration {
     budget * percent / 100
@@ -108,6 +141,7 @@ impl Job<'_> {
         let followed = symptom::follow(&case, &mut session, start, &mapped, share(self.options.budget, 30));
         let mut gathered = Gathered::new(case.known_limits());
         let symptom = followed.map_err(|why| gathered.limits.push(format!("no dependences are known: {why}"))).ok();
+        gathered.phases.push(("dependences".into(), case.begun.elapsed().as_secs_f64()));
         let mut search = Searching { job: self, case: &case, gathered: &mut gathered };
         search.all(session, symptom.as_ref(), moment, &ranges, &mut places)?;
         self.say("");
@@ -143,19 +177,23 @@ impl Searching<'_> {
     ) -> Result<(), Refusal> {
         let budget = self.job.options.budget;
         self.job.say("counting branches");
+        let begun = Instant::now();
         let rounds = branches::rounds(&self.case.failing.failure, &self.case.written, self.case.unit);
         let hangs = rounds.len() > 1;
         let upto = if hangs { Some(moment) } else { None };
         let found = Branches::executed(self.case, &mut session, ranges, upto, share(budget, 25))?;
         self.gathered.limits.extend(found.limits.iter().cloned());
         let witness = self.case.witness(&mut session, &found);
+        self.gathered.phases.push(("counting branches".into(), begun.elapsed().as_secs_f64()));
         let mut bench = self.case.bench(session, rounds[0], witness);
         let near = self.distances(symptom, &found);
-        let (order, count) = order::prior(&found.list, &near.distance);
+        let (mut order, count) = order::prior(&found.list, &near.distance);
+        // What stores through pointers might have done is not in the slice: some of the others come in between.
+        let rest = order.split_off(count);
+        let order = order::interleave(order, rest, NEAR_FOR_EACH_OTHER);
         let flips: Vec<Trial> = order.iter().map(|n| Trial::flip(found.list[*n].moment)).collect();
         self.gathered.nodes = near.nodes;
-        // Those that the symptom depends on, all of them if there is time, then the others until one is proved.
-        self.search(&mut bench, "branches", &flips[..count], share(budget, 45), true)?;
+        let first = self.search(&mut bench, "branches", &flips, share(budget, 45), true)?;
         if !self.gathered.search.has_proof() {
             let forced = self.forced(&found, &near.distance);
             self.search(&mut bench, "branches for good", &forced, share(budget, 12), true)?;
@@ -164,11 +202,13 @@ impl Searching<'_> {
             && let Some(symptom) = symptom
         {
             self.job.say("looking at values");
-            let until = Instant::now() + share(budget, 10);
+            let begun = Instant::now();
+            let until = begun + share(budget, 10);
             let mut stop = || Instant::now() > until;
             let found = Values::find(symptom, &mut bench.session, &mut |pc| places.is_own(pc), &mut stop);
             match found {
                 Ok(values) => {
+                    self.gathered.phases.push(("looking at values".into(), begun.elapsed().as_secs_f64()));
                     let trials = values.trials.clone();
                     self.gathered.values = values;
                     self.search(&mut bench, "values", &trials, share(budget, 25), true)?;
@@ -177,13 +217,13 @@ impl Searching<'_> {
             }
         }
         if !self.gathered.search.has_proof() {
-            self.search(&mut bench, "other branches", &flips[count..], budget, false)?;
+            self.search(&mut bench, "more branches", &flips[first..], budget, false)?;
         }
         self.gathered.branches = found;
         Ok(())
     }
 
-    /// Tries these for at most so long.
+    /// Tries these for at most so long; answers how many were tried.
     fn search(
         &mut self,
         bench: &mut Bench<'_>,
@@ -191,10 +231,11 @@ impl Searching<'_> {
         trials: &[Trial],
         within: Duration,
         all: bool,
-    ) -> Result<(), Refusal> {
+    ) -> Result<usize, Refusal> {
         if trials.is_empty() || case::is_raised(&self.case.interrupted) {
-            return Ok(());
+            return Ok(0);
         }
+        let begun = Instant::now();
         bench.until = self.case.until.min(Instant::now() + within);
         let plan = Plan { all, ..Plan::default() };
         let mut progress = |s: &Search| {
@@ -207,8 +248,10 @@ impl Searching<'_> {
         if found.left > 0 {
             self.gathered.limits.push(format!("{what}: {} of {} were tried", found.tried, trials.len()));
         }
+        let tried = found.tried;
         self.gathered.search.absorb(found);
-        Ok(())
+        self.gathered.phases.push((what.to_owned(), begun.elapsed().as_secs_f64()));
+        Ok(tried)
     }
 
     /// How far each execution of a branch is from the symptom.

@@ -3,13 +3,27 @@
 use super::symptom::{Mapped, Symptom};
 use crate::case::Refusal;
 use crate::slice::lines::{Origin, Origins, Sources, Squash};
-use report::{Place, Step};
+use report::{Place, Report, Source, Step};
 use session::Session;
 use slice::Why;
+use std::collections::BTreeSet;
 
 const EXECUTABLE: u8 = 4;
 /// Steps of a path, at most.
 const LONGEST: usize = 40;
+
+/// Puts the sources of all places that a report names into it, as far as they can be read.
+pub fn fill_sources(report: &mut Report) {
+    let steps = report.causes.iter().flat_map(|c| &c.path).map(|s| &s.place);
+    let places = report.causes.iter().map(|c| &c.place).chain(report.slice.iter().map(|l| &l.place)).chain(steps);
+    let paths: BTreeSet<String> = places.filter_map(|p| p.full.clone()).collect();
+    for path in paths {
+        if let Ok(text) = std::fs::read(&path) {
+            let lines = String::from_utf8_lossy(&text).lines().map(str::to_owned).collect();
+            report.sources.push(Source { path, lines });
+        }
+    }
+}
 
 /// Answers where code comes from.
 pub struct Places<'a> {

@@ -7,7 +7,6 @@ use crate::slice::facts::Program;
 use crate::slice::{original_paths, stacks, tracing};
 use diagnose::{Failure, Stream};
 use image::LoadedImages;
-use model::serve::Moment;
 use session::Session;
 use slice::{Criterion, Prepare, Slice, Window};
 use std::path::PathBuf;
@@ -25,8 +24,6 @@ pub struct Symptom {
     pub start: Start,
     pub window: Window,
     pub slice: Slice,
-    pub facts: Program,
-    pub how: slice::Options,
     pub limits: Vec<String>,
 }
 
@@ -117,6 +114,8 @@ pub fn follow(
     let how = slice::Options {
         most_nodes: MOST_NODES,
         relevant: true,
+        // What would have ended a loop is often behind a pointer.
+        pointers: case.failing.failure == Failure::Hang,
         missing_output: is_missing,
         stacks: stacks(session).map_err(|r| r.message)?,
         ..slice::Options::default()
@@ -125,10 +124,5 @@ pub fn follow(
     if slice.cut {
         limits.push("dependences were not followed to the beginning: too many, or no time".into());
     }
-    Ok(Symptom { start, window, slice, facts, how, limits })
-}
-
-/// Is this execution before the symptom?
-pub fn is_before(moment: Moment, symptom: &Start) -> bool {
-    moment < symptom.moment
+    Ok(Symptom { start, window, slice, limits })
 }

@@ -4,7 +4,7 @@
 //! depends on, a few informed replacements are tried: what the same statement stored at other times, what was there
 //! before (the statement left out), neighbours, 0 and 1.
 //!
-//! May miss: values that need arithmetic to guess, floating point, and what never reaches memory.
+//! May miss: values that need arithmetic to guess, and what never reaches memory.
 
 use super::near::{self, Nodes};
 use super::symptom::Symptom;
@@ -103,7 +103,7 @@ impl Values {
             let Some(was) = *stored else { continue };
             let mask = u64::MAX >> (64 - 8 * store.len.min(8));
             let others = seen[&store.execution.moment.pc].iter().copied().take(SEEN);
-            let near = [was.wrapping_sub(1), was.wrapping_add(1), 0, 1].map(|v| v & mask);
+            let near = neighbours(was, store.len).into_iter().map(|v| v & mask);
             let mut tried = HashSet::from([was]);
             for is in before.iter().copied().chain(others).chain(near) {
                 if !tried.insert(is) {
@@ -164,6 +164,17 @@ fn nearest(stores: Vec<Store>) -> Vec<Store> {
     }
     all.sort_by_key(|(round, s)| (*round, s.distance, std::cmp::Reverse(s.execution.moment)));
     all.into_iter().map(|(_, s)| s).collect()
+}
+
+/// Values beside this one; of what may be a floating-point number, those beside it as such.
+fn neighbours(was: u64, len: u64) -> Vec<u64> {
+    let mut all = Vec::new();
+    let double = f64::from_bits(was);
+    if len == 8 && double.is_normal() && (1e-9..1e15).contains(&double.abs()) {
+        all.extend([double - 1.0, double + 1.0].map(f64::to_bits));
+    }
+    all.extend([was.wrapping_sub(1), was.wrapping_add(1), 0, 1]);
+    all
 }
 
 fn to_number(bytes: &[u8]) -> u64 {

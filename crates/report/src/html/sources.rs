@@ -321,6 +321,7 @@ mod tests {
             proved: false,
             instance: None,
             explanation: String::new(),
+            distance: None,
             doubt: None,
             evidence: None,
             path: vec![step],

@@ -32,6 +32,7 @@ pub fn sample() -> Report {
         },
         limits: vec!["12 branches executed earlier were not tried (--all)".into()],
         seconds: 2.34,
+        phases: Vec::new(),
     }
 }
 
@@ -43,6 +44,7 @@ fn condition() -> Cause {
         instance: Some((5, 9)),
         explanation: "with line 49 taken the other way on its 5th execution the program prints 8 words as expected"
             .into(),
+        distance: None,
         doubt: None,
         evidence: Some(Evidence {
             moment: "tick 1204, pc 0x401268".into(),
@@ -69,6 +71,7 @@ fn increment() -> Cause {
         proved: true,
         instance: Some((5, 9)),
         explanation: "with line 27 left out on its 5th execution the program prints 8 words as expected".into(),
+        distance: None,
         doubt: None,
         evidence: Some(Evidence {
             moment: "tick 1207, pc 0x40118c".into(),
@@ -88,6 +91,7 @@ fn reader() -> Cause {
         proved: false,
         instance: None,
         explanation: "the value that decides at line 49 comes from here".into(),
+        distance: None,
         doubt: Some("no change of it was tried".into()),
         evidence: None,
         path: vec![step("length = 0;", "read_all", "length"), step("if (length >= 0)", "read_all", "")],
