@@ -46,6 +46,8 @@ const USAGE: &str = "usage: cargo xtask TASK [OPTIONS]
   badinput      bad input gives one clear sentence and the right status
   oracles       the tests against independent oracles, with their figures   --full
   accuracy slice  slices of real bugs with known causes              --corpus DIR  --only ID,...  --publish
+                  --budget TIME
+  accuracy why    ranks of their causes                              as above
   bench engine  ratios to native, beside valgrind and qemu           --rounds N  --only TEXT  --quick  --no-peers
                   --publish
   bench record  recording and replay: ratios to native, sizes        --rounds N  --only TEXT  --quick  --no-peers
@@ -95,7 +97,8 @@ fn run(task: &str, mut args: Args) -> Result<bool, String> {
             args.finish()?;
             match what.as_str() {
                 "slice" => accuracy::slices(&request),
-                other => Err(format!("accuracy of `{other}` cannot be measured: write slice")),
+                "why" => accuracy::whys(&request),
+                other => Err(format!("accuracy of `{other}` cannot be measured: write slice or why")),
             }
         }
         "pysuite" => {

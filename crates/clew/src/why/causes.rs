@@ -1,8 +1,9 @@
 //! From what trials and dependences say to a short list of causes, the best first.
 //!
-//! Proved causes come first: of those, the nearest to the symptom by dependences. A branch that repairs the run need not be
+//! Proved causes come first: of those, the nearest to the symptom by dependences and the least often executed. A branch that repairs the run need not be
 //! wrong itself: what it let happen may be, or the values that it tested. So the lines around the best one, towards the
-//! symptom and back to what made its values, come in between; then what else the symptom depends on, the nearest first.
+//! symptom and back to what made its values, come in between; then what else the symptom depends on, by the same
+//! weight.
 //! Each line is named once.
 
 use super::places::Places;
@@ -10,13 +11,15 @@ use super::symptom::Symptom;
 use super::values::{Replacement, Values};
 use crate::case::{Branches, Case};
 use crate::slice::lines::{self, Squash};
-use diagnose::{Change, Failure, Finding, Oracle, Search, Verdict};
+use diagnose::{Change, Failure, Finding, Oracle, Search, Verdict, order};
 use model::serve::Moment;
 use report::{Cause, Difference, Evidence, Kind, Place, Report, SliceLine, Tried};
 use std::collections::{HashMap, HashSet};
 
 /// Lines of the slice that are told, at most.
 const SLICE_LINES: usize = 4000;
+/// What the symptom does not depend on, as far as is known, is taken to be so far away.
+const FAR: u32 = 40;
 /// Dependences back from a proved cause that lead to its values: some statements, each of a few instructions.
 const BACK: u32 = 12;
 /// Output up to this is repeated in a sentence.
@@ -66,6 +69,8 @@ struct Candidate<'a> {
     finding: &'a Finding,
     node: Option<u32>,
     distance: u32,
+    /// How unlikely it is to be what is wrong.
+    weight: u32,
     place: Place,
 }
 
@@ -81,7 +86,7 @@ pub fn report(
     let mut named = HashSet::new();
     let mut squash = symptom.map(|s| Squash::new(&s.window, false));
     let mut candidates = candidates(&gathered, symptom, places);
-    candidates.sort_by_key(|c| (!c.finding.is_proved(), c.distance, std::cmp::Reverse(c.finding.trial.moment)));
+    candidates.sort_by_key(|c| (!c.finding.is_proved(), c.weight, std::cmp::Reverse(c.finding.trial.moment)));
     candidates.retain(|c| named.insert(key(&c.place)));
     let around = around(&candidates, symptom, places, squash.as_mut());
     let mut around = around.into_iter().filter(|p| named.insert(key(&p.place)));
@@ -146,7 +151,8 @@ fn candidates<'a>(gathered: &'a Gathered, symptom: Option<&Symptom>, places: &mu
             Some(r) => gathered.values.stores[r.store].execution.moment.pc,
             None => finding.trial.moment.pc,
         };
-        list.push(Candidate { finding, node, distance, place: places.of(pc) });
+        let weight = order::weight(distance.min(FAR), gathered.branches.count(pc));
+        list.push(Candidate { finding, node, distance, weight, place: places.of(pc) });
     }
     list
 }
@@ -187,7 +193,7 @@ fn around(
     let mut made: Vec<slice::Node> = made.nodes.into_iter().skip(1).collect();
     made.sort_by_key(|n| (n.distance, std::cmp::Reverse(n.execution)));
     let back = shown(made, None, false);
-    diagnose::order::interleave(forth, back, 1)
+    order::interleave(forth, back, 1)
 }
 
 fn path_of(
@@ -351,6 +357,7 @@ fn slice_lines(
         let shown = SliceLine { place, distance: line.distance, instances: line.instances, executed: line.executed };
         all.push((shown, node));
     }
+    all.sort_by_key(|(line, _)| order::weight(line.distance, line.executed));
     all
 }
 

@@ -1,0 +1,153 @@
+//! How good answers are on real bugs whose causes are known.
+//!
+//! The bugs are the project's folder `corpus`, or one like it (`--corpus DIR`): a tool that fetches, builds and describes
+//! them, and `bugs/ID/bug.toml`. [`slices`] looks whether a line of the root cause is in the slice of the symptom, [`whys`]
+//! at which rank `clew why` names it. A line counts if it is at most two away, as the corpus counts. `--publish` writes the
+//! section of docs/accuracy.md.
+
+mod slices;
+mod whys;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+use crate::{args::Args, scratch::root};
+
+pub use slices::slices;
+pub use whys::whys;
+
+/// How far a line may be from the root cause.
+const NEAR: u64 = 2;
+
+/// What to measure.
+pub struct Request {
+    pub clew: Option<String>,
+    pub corpus: PathBuf,
+    pub only: Option<String>,
+    pub publish: bool,
+    /// Time for one bug, as the command line has it.
+    pub budget: String,
+}
+
+impl Request {
+    pub fn from_args(args: &mut Args) -> Result<Request, String> {
+        Ok(Request {
+            clew: args.value("--clew")?,
+            corpus: args.value("--corpus")?.map_or_else(|| root().join("corpus"), PathBuf::from),
+            only: args.value("--only")?,
+            publish: args.flag("--publish"),
+            budget: args.value("--budget")?.unwrap_or_else(|| "60s".into()),
+        })
+    }
+
+    fn bugs(&self) -> Result<Vec<String>, String> {
+        if let Some(only) = &self.only {
+            return Ok(only.split(',').map(str::to_owned).collect());
+        }
+        let folder = self.corpus.join("bugs");
+        let entries = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let mut ids: Vec<String> = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+}
+
+/// One bug.
+struct Bug {
+    id: String,
+    run: Value,
+    roots: Vec<(String, u64, u64)>,
+    /// What switching one branch at or near the root does: `Some(true)` if that repairs the run.
+    flip: Option<bool>,
+}
+
+impl Bug {
+    fn describe(corpus: &Path, id: &str) -> Result<Bug, String> {
+        let out = Command::new(corpus.join("corpus")).args(["cmd", id, "--json"]).stderr(Stdio::null()).output();
+        let out = out.map_err(|e| format!("corpus cannot be run: {e}"))?;
+        let run: Value = serde_json::from_slice(&out.stdout).map_err(|e| format!("{id}: corpus cmd: {e}"))?;
+        let text = fs::read_to_string(corpus.join("bugs").join(id).join("bug.toml"));
+        let text = text.map_err(|e| format!("{id}: {e}"))?;
+        let flip = text.split_once("[flip]").map(|(_, flip)| flip.contains("repairs = true"));
+        Ok(Bug { id: id.to_owned(), run, roots: roots(&text), flip })
+    }
+
+    /// The failing program and its arguments.
+    fn command(&self) -> Vec<String> {
+        let mut argv: Vec<String> = Vec::new();
+        if self.field("streams") != "stdout" {
+            argv.extend(["sh", "-c", "exec \"$0\" \"$@\" 2>&1"].map(str::to_owned));
+        }
+        argv.push(self.field("program").to_owned());
+        argv.extend(self.run["args"].as_array().into_iter().flatten().filter_map(|a| a.as_str().map(str::to_owned)));
+        argv
+    }
+
+    /// Puts a command where the bug shows: its folder, its environment, its input.
+    fn place(&self, command: &mut Command, home: &Path) -> Result<(), String> {
+        command.current_dir(self.field("cwd")).env("CLEW_HOME", home);
+        for (name, value) in self.run["env"].as_object().into_iter().flatten() {
+            command.env(name, value.as_str().unwrap_or_default());
+        }
+        let stdin = fs::File::open(self.field("stdin")).map_err(|e| e.to_string())?;
+        command.stdin(stdin);
+        Ok(())
+    }
+
+    fn field(&self, name: &str) -> &str {
+        self.run[name].as_str().unwrap_or_default()
+    }
+
+    /// Is this finding at the root cause?
+    fn is_hit(&self, finding: &Value) -> bool {
+        let name = |p: &str| Path::new(p).file_name().map(|f| f.to_string_lossy().into_owned());
+        let file = finding["file"].as_str().and_then(name);
+        let line = finding["line"].as_u64().unwrap_or(0);
+        self.roots.iter().any(|(f, from, to)| name(f) == file && line + NEAR >= *from && line <= to + NEAR)
+    }
+}
+
+/// Files and ranges of lines of the `[[root]]` tables.
+fn roots(toml: &str) -> Vec<(String, u64, u64)> {
+    let mut found = Vec::new();
+    for table in toml.split("[[root]]").skip(1) {
+        let table = table.split("\n[").next().unwrap_or(table);
+        let file = table.lines().find_map(|l| l.strip_prefix("file = ")).map(|f| f.trim_matches('"').to_owned());
+        let Some(file) = file else { continue };
+        let lines = table.split_once("lines = ").map_or("", |(_, l)| l.lines().next().unwrap_or(""));
+        let numbers: Vec<u64> = lines.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
+        found.extend(numbers.chunks_exact(2).map(|p| (file.clone(), p[0], p[1])));
+    }
+    found
+}
+
+/// Replaces a section of docs/accuracy.md, or adds it.
+fn publish(heading: &str, text: &str) -> Result<(), String> {
+    let path = root().join("docs/accuracy.md");
+    let old = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let title = format!("## {heading}\n");
+    let (before, behind) = match old.split_once(&title) {
+        Some((before, rest)) => (before.to_owned(), rest.find("\n## ").map_or("", |n| &rest[n + 1..])),
+        None => (format!("{}\n\n", old.trim_end()), ""),
+    };
+    let behind = if behind.is_empty() { String::new() } else { format!("\n{behind}") };
+    let new = format!("{before}{title}\n{}\n{behind}", text.trim_end());
+    fs::write(&path, new).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_causes_are_read_from_the_description() {
+        let toml = "kind = \"crash\"\n[[root]]\nfile = \"a.c\"\nlines = [[3, 5], [9, 9]]\n\n[[root]]\nfile = \"b.c\"\nlines = [[1, 1]]\n[flip]\nat = \"a.c:7\"\n";
+        let expected = [("a.c", 3, 5), ("a.c", 9, 9), ("b.c", 1, 1)];
+        assert_eq!(roots(toml), expected.map(|(f, a, b)| (f.to_owned(), a, b)));
+    }
+}
