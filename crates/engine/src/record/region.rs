@@ -204,7 +204,7 @@ impl Engine {
         open_same(self.exe.as_bytes(), self.region.program)
     }
 
-    pub(super) fn ignored_signals(&self) -> u64 {
+    pub fn ignored_signals(&self) -> u64 {
         (1..=64).filter(|s| self.actions.get(*s).handler == 1).map(crate::signals::bit).sum()
     }
 }
