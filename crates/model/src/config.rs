@@ -384,7 +384,7 @@ mod tests {
                 streams: [[1, 2], [3, 4], [5, 6]],
                 chaos: Some(9),
                 from: Some(RegionPoint::Ticks(3)),
-                to: None,
+                to: Some(RegionPoint::Instructions(7)),
             }),
             replay: Some(ReplayConfig {
                 log_fds: alloc::vec![3, 4],
