@@ -98,8 +98,9 @@ Points of a run, for --from and --to:
   FILE:LINE, FUNCTION, IMAGE+0xOFFSET        a place in the program, before it is executed
   PLACE#N                                    its N-th execution in the run
   ticks:N                                    as soon as N ticks of the process image are over: jumps and calls that go
-                                             backwards or are indirect, returns, system calls, signals, thread switches.
-                                             Instructions are not counted while recording, so there is no icount:N"
+                                             backwards or are indirect, returns, system calls, signals, thread switches
+  icount:N                                   at the first tick at which N instructions of the process have been executed;
+                                             counting them makes the run slower"
 )]
 pub struct Record {
     /// Put the recording into this folder, which must not exist or be empty

@@ -30,7 +30,7 @@ mod startup;
 mod stats;
 mod switch;
 mod why;
-mod written;
+pub mod written;
 
 use clap::Parser;
 use startup::Startup;

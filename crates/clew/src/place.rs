@@ -1,4 +1,4 @@
-//! Points of a run as people write them for `--from` and `--to`: a line, a function, an address, a tick.
+//! Points of a run as people write them for `--from` and `--to`: a line, a function, an address, a tick, a number of instructions.
 //!
 //! A place is looked up in the program itself, or for `IMAGE+0xOFFSET` in the named file, before anything runs.
 //! May miss: of a line whose code is in several functions (inlined, templates) only the copy at the lowest address counts;
@@ -10,12 +10,14 @@ use model::wire::Site;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-const FORMS: &str = "write FILE:LINE, FUNCTION or IMAGE+0xOFFSET, each with #N for its N-th execution, or ticks:N";
+const FORMS: &str =
+    "write FILE:LINE, FUNCTION or IMAGE+0xOFFSET, each with #N for its N-th execution, ticks:N or icount:N";
 
 /// What was written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Written<'a> {
     Ticks(u64),
+    Instructions(u64),
     Line(&'a str, u32, Option<u64>),
     Function(&'a str, Option<u64>),
     Offset(&'a str, u64, Option<u64>),
@@ -34,6 +36,7 @@ pub enum Unnamed {
 pub fn point(text: &str, program: &Path, unnamed: Unnamed) -> Result<RegionPoint, String> {
     let (file, offset, instance) = match parse(text)? {
         Written::Ticks(n) => return Ok(RegionPoint::Ticks(n)),
+        Written::Instructions(n) => return Ok(RegionPoint::Instructions(n)),
         Written::Line(file, line, n) => (program, line_start(&open(program)?, file, line)?, n),
         Written::Function(name, n) => (program, function_start(&open(program)?, name)?, n),
         Written::Offset(image, offset, n) => {
@@ -58,10 +61,8 @@ fn parse(text: &str) -> Result<Written<'_>, String> {
     if let Some(n) = text.strip_prefix("ticks:") {
         return n.parse().map(Written::Ticks).map_err(|_| wrong());
     }
-    if text.starts_with("icount:") {
-        return Err("instructions are not counted while a program is recorded: write ticks:N, which counts \
-                    backward and indirect jumps and calls, returns and system calls (`clew run --stats --mode tick` tells how many a run has)"
-            .into());
+    if let Some(n) = text.strip_prefix("icount:") {
+        return n.parse().map(Written::Instructions).map_err(|_| wrong());
     }
     let (place, instance) = match text.rsplit_once('#') {
         Some((place, n)) => (place, Some(n.parse().ok().filter(|n| *n > 0).ok_or_else(wrong)?)),
@@ -138,6 +139,7 @@ mod tests {
     fn points_are_ticks_lines_functions_or_addresses() {
         for (text, expected) in [
             ("ticks:12", Written::Ticks(12)),
+            ("icount:5", Written::Instructions(5)),
             ("a.c:12", Written::Line("a.c", 12, None)),
             ("src/a.c:12#4", Written::Line("src/a.c", 12, Some(4))),
             ("main", Written::Function("main", None)),
@@ -147,7 +149,7 @@ mod tests {
             assert_eq!(parse(text), Ok(expected), "{text}");
         }
         for wrong in
-            ["", "#1", ":3", "a.c:", "a.c:x", "a.c:0", "a.c:1#", "main#0", "ticks:", "ticks:-1", "icount:5", "p+0xg"]
+            ["", "#1", ":3", "a.c:", "a.c:x", "a.c:0", "a.c:1#", "main#0", "ticks:", "ticks:-1", "icount:x", "p+0xg"]
         {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

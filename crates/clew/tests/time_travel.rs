@@ -291,10 +291,65 @@ fn commands_of_the_recording_go_to_moments() {
             ("monitor seek nowhere", &["is no moment"]),
             ("monitor instance heap.c:9999", &["no code of heap.c:9999 is known"]),
             ("monitor bogus", &["there is no command `bogus`"]),
-            ("rwatch sum", &[]),
-            ("reverse-continue", &["reads are not watched"]),
         ],
     );
+    place.done();
+}
+
+#[test]
+fn reads_and_writes_are_watched_in_both_directions() {
+    let place = Place::new("access");
+    record(&place, "calls", 30);
+    check(
+        &place,
+        "latest",
+        &[
+            ("break main", &["Breakpoint 1"]),
+            ("continue", &["Breakpoint 1, main"]),
+            // The loop reads it, to compare and to call, without changing it.
+            ("next", &["n <= 5"]),
+            ("rwatch n", &["Hardware read watchpoint 2"]),
+            ("continue", &["Hardware read watchpoint 2", "Value = 1"]),
+            ("continue", &["Hardware read watchpoint 2", "Value = 1"]),
+            ("continue", &["Hardware read watchpoint 2", "Value = 2"]),
+            // gdb itself goes back over the access that it stands behind.
+            ("reverse-continue", &["Hardware read watchpoint 2", "Value = 1"]),
+            ("delete 2", &[]),
+            ("awatch sum", &["Hardware access (read/write) watchpoint 3"]),
+            ("continue", &["Hardware access (read/write) watchpoint 3", "Old value = 2", "New value = 6"]),
+            ("reverse-continue", &["Hardware access (read/write) watchpoint 3", "Old value = 6", "New value = 2"]),
+            ("delete 3", &[]),
+            ("watch $pc", &["Watchpoint 4: $pc"]),
+        ],
+    );
+    with_session(&place, |_, mut session| {
+        let mut never = || false;
+        session.seek_tick(500, &mut never).expect("the tick exists");
+        let (from, thread) = (session.moment(), session.place().thread);
+        let rbx = |session: &Session| session.registers(thread).expect("it answers").gpr[3];
+        let before = rbx(&session);
+        // Found by single steps.
+        while rbx(&session) == before {
+            session.step(thread, &mut never).expect("a step");
+        }
+        let (expected, after) = (session.moment(), rbx(&session));
+        session.seek(from, &mut never).expect("it exists");
+        assert_eq!(session.forward_to_register(thread, 3, &mut never).expect("it runs"), Stopped::RegisterChanged);
+        assert_eq!((session.moment(), rbx(&session)), (expected, after));
+        assert_eq!(session.backward_to_register(thread, 3, &mut never).expect("it runs"), Stopped::RegisterChanged);
+        assert_eq!(rbx(&session), before);
+        assert!(session.moment() < expected);
+        // Of bytes that are only read there is no change to find, but accesses.
+        session.seek(from, &mut never).expect("it exists");
+        let stack = session.registers(thread).expect("it answers").gpr[4];
+        session.set_accesses(&[session::Access { addr: stack, len: 8, read: true, write: true }]);
+        assert_eq!(session.forward(None, &mut never).expect("it runs"), Stopped::Accessed(0));
+        let first = session.moment();
+        assert!(first > from);
+        session.forward(None, &mut never).expect("it runs");
+        assert_eq!(session.backward(&mut never).expect("it runs"), Stopped::Accessed(0));
+        assert!(session.moment() >= from);
+    });
     place.done();
 }
 

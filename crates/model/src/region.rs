@@ -15,6 +15,8 @@ pub enum RegionPoint {
     Site { site: Site, instance: u64, program: [u64; 2] },
     /// As soon as this many ticks of a process image are over.
     Ticks(u64),
+    /// At the first tick at which this many instructions of a process have been executed; they are counted in mode count.
+    Instructions(u64),
 }
 
 impl RegionPoint {
@@ -31,6 +33,10 @@ impl RegionPoint {
                 w.u8(2);
                 w.u64(*n);
             }
+            Some(RegionPoint::Instructions(n)) => {
+                w.u8(3);
+                w.u64(*n);
+            }
         }
     }
 
@@ -39,6 +45,7 @@ impl RegionPoint {
             0 => None,
             1 => Some(RegionPoint::Site { site: r.site()?, instance: r.u64()?, program: [r.u64()?, r.u64()?] }),
             2 => Some(RegionPoint::Ticks(r.u64()?)),
+            3 => Some(RegionPoint::Instructions(r.u64()?)),
             _ => return None,
         })
     }

@@ -14,6 +14,7 @@
 //!
 //! What it may miss: processes of the tree that outlive both the first process and the host go on without a listener.
 
+mod access;
 mod checkpoints;
 mod cpu;
 mod engine_program;
@@ -22,6 +23,7 @@ mod hub;
 mod launch;
 mod live;
 mod record;
+mod register_watch;
 mod replay;
 mod run;
 mod running;
@@ -34,6 +36,7 @@ mod travel;
 mod trial;
 mod window;
 
+pub use access::Access;
 pub use engine_program::EngineProgram;
 pub use error::{Error, ErrorKind};
 pub use launch::{Launch, MakeChunkSink, MakeSink, Stdio, Traces};

@@ -73,7 +73,9 @@ impl Recorder {
         let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().and_then(above_stdio);
         let folder = copy(self.folder.dir_fd()).map_err(prepare)?;
         let store = self.folder.stamps_fd().map(copy).transpose().map_err(prepare)?;
+        let counts = self.region.iter().any(|p| matches!(p, Some(RegionPoint::Instructions(_))));
         launch.config.mode = match launch.config.mode {
+            _ if counts => Mode::Count,
             Mode::None => Mode::Tick,
             mode => mode,
         };

@@ -90,6 +90,7 @@ impl<'a> Replayer<'a> {
                 emit: options.emit,
                 serve: options.serve,
                 disturb: options.disturb,
+                handover: None,
             }),
             ..Config::default()
         };

@@ -9,6 +9,7 @@
 //!
 //! May miss: a watched value that changes and changes back within 32 ticks.
 
+use crate::access::{Access, next_stretch};
 use crate::checkpoints::Checkpoints;
 use crate::error::Error;
 use crate::live::{Live, unexpected};
@@ -31,6 +32,10 @@ pub enum Stopped {
     Breakpoint,
     /// The watched bytes at this index (of the list given) changed; backward: are about to change.
     Changed(usize),
+    /// The bytes at this index (of the list of accesses) were read or written; backward: are about to be.
+    Accessed(usize),
+    /// The register that was asked for has another value; backward: is about to have.
+    RegisterChanged,
     /// The beginning of the recording.
     Start,
     /// Its end, and how the guest ended.
@@ -48,6 +53,7 @@ pub struct Session {
     ended: Option<Replayed>,
     pub(crate) breakpoints: Vec<u64>,
     pub(crate) watches: Vec<(u64, u32)>,
+    pub(crate) accesses: Vec<Access>,
     /// Does the present engine know them?
     equipped: bool,
     pub(crate) behind: Option<Behind>,
@@ -68,6 +74,7 @@ impl Session {
             ended: None,
             breakpoints: Vec::new(),
             watches: Vec::new(),
+            accesses: Vec::new(),
             equipped: false,
             behind: None,
         })
@@ -139,8 +146,32 @@ impl Session {
 
     // ---- going forward ----
 
-    /// Forward to a breakpoint, a change, the end, or `limit`, which must be a moment that exists and lies ahead.
+    /// Forward to a breakpoint, a change, an access, the end, or `limit`, which must be a moment that exists and lies ahead.
     pub fn forward(&mut self, limit: Option<Moment>, interrupted: &mut dyn FnMut() -> bool) -> Result<Stopped, Error> {
+        if self.accesses.is_empty() {
+            return self.forward_to_change(limit, interrupted);
+        }
+        let mut length = 0;
+        loop {
+            let live = self.now.fork()?;
+            let (end, longer) = next_stretch(self.place.moment, limit, length);
+            length = longer;
+            let stopped = self.forward_to_change(Some(end), interrupted)?;
+            let here = self.place.moment;
+            if let Some(found) = self.first_access(&live, here, interrupted)? {
+                return Ok(found);
+            }
+            if stopped != Stopped::Here || limit.is_some_and(|l| here >= l) {
+                return Ok(stopped);
+            }
+        }
+    }
+
+    fn forward_to_change(
+        &mut self,
+        limit: Option<Moment>,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Stopped, Error> {
         self.equip()?;
         let before = self.watched()?;
         let from = self.place.moment;
@@ -167,6 +198,16 @@ impl Session {
 
     /// One instruction of this thread, or what happens instead of it. Others go on as they did.
     pub fn step(&mut self, thread: u32, interrupted: &mut dyn FnMut() -> bool) -> Result<Stopped, Error> {
+        if self.accesses.is_empty() {
+            return self.step_to_change(thread, interrupted);
+        }
+        let live = self.now.fork()?;
+        let stopped = self.step_to_change(thread, interrupted)?;
+        let here = self.place.moment;
+        Ok(self.first_access(&live, here, interrupted)?.unwrap_or(stopped))
+    }
+
+    fn step_to_change(&mut self, thread: u32, interrupted: &mut dyn FnMut() -> bool) -> Result<Stopped, Error> {
         self.equip()?;
         let before = self.watched()?;
         if self.place.thread != thread {

@@ -137,8 +137,18 @@ impl Session {
         }
     }
 
-    /// Backward to a breakpoint, a change or the beginning.
+    /// Backward to a breakpoint, a change, an access or the beginning.
     pub fn backward(&mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<Stopped, Error> {
+        let from = self.place.moment;
+        let stopped = self.backward_to_change(interrupted)?;
+        if self.accesses.is_empty() || stopped == Stopped::Interrupted {
+            return Ok(stopped);
+        }
+        let floor = self.place.moment;
+        Ok(self.last_access(floor, from, interrupted)?.unwrap_or(stopped))
+    }
+
+    fn backward_to_change(&mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<Stopped, Error> {
         let mut end = self.place.moment;
         if !self.checkpoints.survey(end.tick, interrupted)? {
             return Ok(Stopped::Interrupted);
@@ -214,6 +224,15 @@ impl Session {
 
     /// One instruction of this thread back.
     pub fn step_back(&mut self, thread: u32, interrupted: &mut dyn FnMut() -> bool) -> Result<Stopped, Error> {
+        let from = self.place.moment;
+        let stopped = self.step_back_over(thread, interrupted)?;
+        match self.accesses.is_empty() || stopped != Stopped::Here {
+            true => Ok(stopped),
+            false => Ok(self.accessed_before(from, interrupted)?.unwrap_or(stopped)),
+        }
+    }
+
+    fn step_back_over(&mut self, thread: u32, interrupted: &mut dyn FnMut() -> bool) -> Result<Stopped, Error> {
         // Each round goes back behind one turn of the thread in which it did nothing.
         loop {
             let here = self.place.clone();

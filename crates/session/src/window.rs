@@ -52,7 +52,12 @@ impl Session {
 }
 
 /// Runs an engine on to a moment and traces it.
-fn trace_on(live: &Live, to: Moment, traces: Traces, interrupted: &mut dyn FnMut() -> bool) -> Result<Window, Error> {
+pub(crate) fn trace_on(
+    live: &Live,
+    to: Moment,
+    traces: Traces,
+    interrupted: &mut dyn FnMut() -> bool,
+) -> Result<Window, Error> {
     live.set_traces(traces);
     done(live.ask(&Request::Mode(Mode::Trace))?)?;
     let (why, end, _) = run(live, Until { moment: Some(to), ..Until::default() }, interrupted)?;

@@ -14,7 +14,7 @@ use model::GuestAddr;
 use model::serve::{Answer, Moment, Place, Request, State, ThreadInfo, Until, Why};
 use model::wire::Replayed;
 use recording::{Recording, Unit};
-use session::{Live, Session, Stopped, read_from, registers_of, threads_of};
+use session::{Access, Live, Session, Stopped, read_from, registers_of, threads_of};
 use std::collections::BTreeMap;
 
 /// Steps of a line that are made one by one before ways out of it are looked for.
@@ -37,7 +37,9 @@ pub struct Recorded<'r> {
     signals: Signals,
     copy: Option<Copy>,
     breakpoints: Vec<u64>,
+    /// Those that ask for changes, and those that ask for accesses.
     watches: Vec<Watch>,
+    accesses: Vec<Watch>,
     /// The signal that comes at this moment has been told.
     told: Option<Moment>,
     /// Threads at the present moment, if they have been asked for.
@@ -78,6 +80,7 @@ impl<'r> Recorded<'r> {
             copy: None,
             breakpoints: Vec::new(),
             watches: Vec::new(),
+            accesses: Vec::new(),
             told: None,
             threads: None,
             checkpoints: BTreeMap::new(),
@@ -135,9 +138,13 @@ impl<'r> Recorded<'r> {
         let place = self.session.place().clone();
         let thread = self.tid(place.thread);
         Ok(match stopped {
-            Stopped::Here => Stop::Step,
+            Stopped::Here | Stopped::RegisterChanged => Stop::Step,
             Stopped::Breakpoint => Stop::Breakpoint { thread },
             Stopped::Changed(n) => match self.watches.get(n) {
+                Some(watch) => Stop::Watch { thread, addr: watch.addr, kind: watch.kind },
+                None => Stop::Step,
+            },
+            Stopped::Accessed(n) => match self.accesses.get(n) {
                 Some(watch) => Stop::Watch { thread, addr: watch.addr, kind: watch.kind },
                 None => Stop::Step,
             },
@@ -492,13 +499,13 @@ impl Debuggee for Recorded<'_> {
     }
 
     fn set_watchpoints(&mut self, watches: &[Watch]) -> Result<(), Error> {
-        if watches.iter().any(|w| w.kind != WatchKind::Write) {
-            let what = "reads are not watched: delete the rwatch or awatch, and use watch, which finds changes";
-            return Err(Error::refused(what));
-        }
-        self.watches = watches.to_vec();
-        let list: Vec<(u64, u32)> = watches.iter().map(|w| (w.addr, w.len.min(1 << 16) as u32)).collect();
+        let len = |w: &Watch| w.len.min(1 << 16) as u32;
+        (self.watches, self.accesses) = watches.iter().partition(|w| w.kind == WatchKind::Write);
+        let list: Vec<(u64, u32)> = self.watches.iter().map(|w| (w.addr, len(w))).collect();
         self.session.set_watches(&list);
+        let access = |w: &Watch| Access { addr: w.addr, len: len(w), read: true, write: w.kind == WatchKind::Access };
+        let list: Vec<Access> = self.accesses.iter().map(access).collect();
+        self.session.set_accesses(&list);
         Ok(())
     }
 

@@ -34,9 +34,11 @@ use model::log::{
 };
 use model::wire::Report;
 
-/// Bytes of a unit's first segment and of the later ones.
+/// Bytes of a unit's first segment and of its second one, which any record fits in; from then on each is twice as large as
+/// the one before. What is made ahead is paid for, used or not.
 const FIRST_SEGMENT: u64 = 256 << 10;
-const LATER_SEGMENT: u64 = 8 << 20;
+const SECOND_SEGMENT: u64 = 2 * MAX_RECORD as u64;
+const LARGEST_SEGMENT: u64 = 8 << 20;
 /// Kept free at the end of each segment, so that a last word always fits.
 const RESERVE: u64 = 128;
 /// Payload of one record of bytes.
@@ -177,13 +179,13 @@ fn map_segment(folder: i32, unit: (u32, u32), sequence: u32, size: u64, first: u
             return Err(-fd);
         }
         let r = allocate(fd as u64, size);
-        let at = LOG.start + (sequence as u64 & 1) * (LATER_SEGMENT + (1 << 20));
+        let at = LOG.start + (sequence as u64 & 1) * (LARGEST_SEGMENT + (1 << 20));
         let flags = sys::MAP_SHARED | sys::MAP_FIXED_NOREPLACE;
         let mapped = match r {
             0 => sys::raw(nr::MMAP, [at, size, sys::PROT_READ | sys::PROT_WRITE, flags, fd as u64, 0]),
             e => e,
         };
-        if size == LATER_SEGMENT && !sys::is_err(mapped) {
+        if size > FIRST_SEGMENT && !sys::is_err(mapped) {
             fill(fd as u64, size);
             sys::populate(at, size);
         }
@@ -245,13 +247,14 @@ fn next_segment() -> bool {
         let s = log_state();
         (s.base, s.size, s.sequence, s.unit, s.records)
     };
-    match map_segment(e.hidden.folder, unit, sequence + 1, LATER_SEGMENT, records) {
+    let larger = (size * 2).clamp(SECOND_SEGMENT, LARGEST_SEGMENT);
+    match map_segment(e.hidden.folder, unit, sequence + 1, larger, records) {
         Ok(at) => {
             header_word(base, header::MORE).store(1, Release);
             // SAFETY: the old segment's mapping, which nothing refers to any more.
             unsafe { sys::raw3(nr::MUNMAP, base, size, 0) };
             let s = log_state();
-            (s.base, s.size, s.used, s.sequence) = (at, LATER_SEGMENT, 0, sequence + 1);
+            (s.base, s.size, s.used, s.sequence) = (at, larger, 0, sequence + 1);
             let name = alloc::format!("{}.{}", unit.0, unit.1);
             e.control.send(e.pid, Report::Segment { unit: name, sequence });
             true

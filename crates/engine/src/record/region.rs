@@ -31,6 +31,8 @@ use model::wire::{Action, Probe, RecordConfig};
 static AHEAD: AtomicBool = AtomicBool::new(false);
 /// No tick is waited for.
 const NEVER: u64 = u64::MAX;
+/// Instructions of a tick are taken to be so many until more have been seen.
+const MANY_PER_TICK: u64 = 64;
 
 /// Must this process be ready to be recorded from any moment on?
 pub fn ahead() -> bool {
@@ -45,13 +47,25 @@ pub struct Region {
     program: [u64; 2],
     /// The tick at which it begins or, once it has begun, ends.
     due: u64,
+    /// That many instructions are waited for: the tick is when they are counted again, and so many were executed per tick.
+    instructions: Option<u64>,
+    per_tick: u64,
+    counted: (u64, u64),
     /// The process was copied while its recording was ahead, or is such a copy.
     pub forked: bool,
 }
 
 impl Default for Region {
     fn default() -> Region {
-        Region { start: None, program: [0; 2], due: NEVER, forked: false }
+        Region {
+            start: None,
+            program: [0; 2],
+            due: NEVER,
+            instructions: None,
+            per_tick: MANY_PER_TICK,
+            counted: (0, 0),
+            forked: false,
+        }
     }
 }
 
@@ -80,6 +94,10 @@ impl Engine {
                 self.region.due = n;
                 true
             }
+            RegionPoint::Instructions(n) => {
+                self.expect_instructions(n);
+                true
+            }
             point => self.arm_point(point, Action::StartRecording),
         };
         AHEAD.store(armed, Relaxed);
@@ -92,12 +110,36 @@ impl Engine {
 
     /// Sets the last point, which comes after this.
     fn expect_end(&mut self, to: Option<RegionPoint>) {
-        self.region.due = NEVER;
+        (self.region.due, self.region.instructions) = (NEVER, None);
         match to {
             Some(RegionPoint::Ticks(n)) => self.region.due = n,
+            Some(RegionPoint::Instructions(n)) => self.expect_instructions(n),
             Some(point) => drop(self.arm_point(point, Action::StopRecording)),
             None => {}
         }
+    }
+
+    fn expect_instructions(&mut self, n: u64) {
+        // They are counted for the first time before the guest goes on.
+        (self.region.instructions, self.region.due) = (Some(n), 0);
+    }
+
+    /// Instructions are waited for: have they been executed? Otherwise they are counted again before that can be.
+    fn are_executed(&mut self, n: u64) -> bool {
+        let now = self.clock.now();
+        self.harvest_counts();
+        let executed = self.stats.instructions;
+        let (before, then) = core::mem::replace(&mut self.region.counted, (executed, now));
+        if now > then {
+            // Twice as many as lately, because what comes may be denser.
+            let lately = executed.saturating_sub(before) / (now - then);
+            self.region.per_tick = (2 * lately).max(MANY_PER_TICK);
+        }
+        if executed >= n {
+            return true;
+        }
+        self.region.due = now + ((n - executed) / self.region.per_tick).max(1);
+        false
     }
 
     /// `false` if the place is in another program.
@@ -114,7 +156,8 @@ impl Engine {
     /// The guest is about to go on, and a tick is waited for: is it here? Then the recording begins or ends.
     pub fn region_tick(&mut self, t: &Thread, g: &mut Gate) -> bool {
         let now = self.clock.now();
-        if self.region.is_due(now) {
+        let is_due = self.region.is_due(now);
+        if is_due && self.region.instructions.is_none_or(|n| self.are_executed(n)) {
             match self.region.start.is_some() {
                 true => self.begin_region(t, g),
                 false => self.end_region(),
@@ -169,7 +212,7 @@ impl Engine {
         AHEAD.store(false, Relaxed);
         // An end that was not given a number is the next execution from here on.
         match config.to {
-            Some(RegionPoint::Site { instance: 1.., .. }) => self.region.due = NEVER,
+            Some(RegionPoint::Site { instance: 1.., .. }) => self.expect_end(None),
             to => self.expect_end(to),
         }
         // What the code needs of a CPU is noted when it is translated.
@@ -204,7 +247,7 @@ impl Engine {
         open_same(self.exe.as_bytes(), self.region.program)
     }
 
-    pub(super) fn ignored_signals(&self) -> u64 {
+    pub fn ignored_signals(&self) -> u64 {
         (1..=64).filter(|s| self.actions.get(*s).handler == 1).map(crate::signals::bit).sum()
     }
 }
