@@ -12,18 +12,32 @@
 use model::serve::Predicate;
 use std::collections::HashMap;
 
+/// Branches that the value depends on that come for each one that it is not known to depend on.
+const NEAR_FOR_EACH_OTHER: usize = 3;
+/// Where the distance is not known, it is taken to be this, and more the longer ago it was.
+const NO_DISTANCE: u32 = 10;
+
 /// The last executed first: indices.
 pub fn lefs(predicates: &[Predicate]) -> Vec<usize> {
     (0..predicates.len()).rev().collect()
 }
 
-/// What the erroneous value depends on first; `distance` says how far each one is from it, in dependences. Answers also
-/// how many those are.
-pub fn prior(predicates: &[Predicate], distance: &[Option<u32>]) -> (Vec<usize>, usize) {
-    let near = spread(predicates, distance);
-    let count = near.len();
-    let rest = lefs(predicates).into_iter().filter(|n| distance[*n].is_none());
-    (near.into_iter().chain(rest).collect(), count)
+/// What the erroneous value depends on first; `distance` says how far each one is from it, in dependences, and
+/// `influenced` whether the input had an influence on it. Some of those come in between that the value is not known to
+/// depend on: what stores through pointers might have done is not known. What the input had no influence on is last.
+pub fn prior(predicates: &[Predicate], distance: &[Option<u32>], influenced: &[bool]) -> Vec<usize> {
+    let all = predicates.len();
+    let choose = |wanted: &dyn Fn(usize) -> bool| -> Vec<usize> {
+        // Those without a distance count as nearer the later they ran.
+        let of = |n: usize| distance[n].unwrap_or_else(|| NO_DISTANCE + ((all - n) as u64).ilog2());
+        let distance: Vec<Option<u32>> = (0..all).map(|n| wanted(n).then(|| of(n))).collect();
+        spread(predicates, &distance)
+    };
+    let near = choose(&|n| influenced[n] && distance[n].is_some());
+    let others = choose(&|n| influenced[n] && distance[n].is_none());
+    let mut order = interleave(near, others, NEAR_FOR_EACH_OTHER);
+    order.extend(choose(&|n| !influenced[n]));
+    order
 }
 
 /// Two lists as one: `share` of the first for each of the second, as long as there are any.
@@ -88,9 +102,12 @@ mod tests {
     fn near_ones_come_first_and_each_place_before_the_second_of_another() {
         let loops = [at(1), at(1), at(1), at(1), at(1), at(2), at(3)];
         let distance = [Some(9), Some(7), Some(5), Some(3), Some(1), Some(8), None];
-        let (order, near) = prior(&loops, &distance);
-        // The place that is executed once, the ends of the other one, then the rest; what nothing depends on is last.
-        assert_eq!((order, near), (vec![5, 4, 0, 3, 2, 1, 6], 6));
+        let order = prior(&loops, &distance, &[true; 7]);
+        // The place that is executed once, the ends of the other one, then the rest; one that nothing depends on between.
+        assert_eq!(order, [5, 4, 0, 6, 3, 2, 1]);
+        // What the input had no influence on is last.
+        let influenced = [true, true, true, true, true, false, true];
+        assert_eq!(prior(&loops, &distance, &influenced), [4, 0, 3, 6, 2, 1, 5]);
         assert_eq!(lefs(&loops), [6, 5, 4, 3, 2, 1, 0]);
     }
 }

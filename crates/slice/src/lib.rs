@@ -14,6 +14,7 @@ pub mod executed;
 pub mod facts;
 pub mod forward;
 pub mod graph;
+pub mod influence;
 pub mod insn;
 mod instances;
 #[cfg(test)]
@@ -29,6 +30,7 @@ pub use executed::Executed;
 pub use facts::{Border, Facts, MayDefine, Merge, NoFacts};
 pub use forward::{Forward, chop, forward};
 pub use graph::{Edge, Input, Node, Slice, Why};
+pub use influence::{Influence, influence};
 pub use instances::Instance;
 pub use registers::RegId;
 pub use sites::Sites;

@@ -20,6 +20,8 @@ use std::collections::{HashMap, HashSet};
 const SLICE_LINES: usize = 4000;
 /// What the symptom does not depend on, as far as is known, is taken to be so far away.
 const FAR: u32 = 40;
+/// What the input had no influence on counts as so much farther away.
+const UNINFLUENCED: u32 = 30;
 /// Dependences back from a proved cause that lead to its values: some statements, each of a few instructions.
 const BACK: u32 = 12;
 /// Output up to this is repeated in a sentence.
@@ -31,6 +33,10 @@ pub struct Gathered {
     pub branches: Branches,
     /// Where executions of branches are in the slice.
     pub nodes: HashMap<Moment, u32>,
+    /// Executions of branches that are in the window but not in the slice.
+    pub outside: HashMap<Moment, slice::Instance>,
+    /// Executions of branches that the input had an influence on.
+    pub influenced: HashSet<Moment>,
     pub values: Values,
     pub limits: Vec<String>,
     /// What the time went into.
@@ -43,6 +49,8 @@ impl Gathered {
             search: Search::default(),
             branches: Branches::default(),
             nodes: HashMap::new(),
+            outside: HashMap::new(),
+            influenced: HashSet::new(),
             values: Values::default(),
             limits,
             phases: Vec::new(),
@@ -144,14 +152,24 @@ pub fn report(
 
 fn candidates<'a>(gathered: &'a Gathered, symptom: Option<&Symptom>, places: &mut Places<'_>) -> Vec<Candidate<'a>> {
     let mut list = Vec::new();
+    let mut wider = None;
+    let mut through_pointers = |moment: Moment| {
+        let s = symptom?;
+        let instance = gathered.outside.get(&moment)?;
+        let nodes = wider.get_or_insert_with(|| s.through_pointers());
+        nodes.get(&(instance.execution, instance.insn)).copied()
+    };
     for finding in &gathered.search.critical {
         let node = gathered.node(finding);
-        let distance = node.zip(symptom).map_or(u32::MAX, |(n, s)| s.slice.nodes[n as usize].distance);
+        let distance = node.zip(symptom).map(|(n, s)| s.slice.nodes[n as usize].distance);
+        let distance = distance.or_else(|| through_pointers(finding.trial.moment)).unwrap_or(u32::MAX);
         let pc = match gathered.values.replacements.get(&finding.trial) {
             Some(r) => gathered.values.stores[r.store].execution.moment.pc,
             None => finding.trial.moment.pc,
         };
-        let weight = order::weight(distance.min(FAR), gathered.branches.count(pc));
+        let influenced = gathered.influenced.contains(&finding.trial.moment);
+        let aside = if influenced { 0 } else { UNINFLUENCED };
+        let weight = aside + order::weight(distance.min(FAR), gathered.branches.count(pc));
         list.push(Candidate { finding, node, distance, weight, place: places.of(pc) });
     }
     list
@@ -357,7 +375,11 @@ fn slice_lines(
         let shown = SliceLine { place, distance: line.distance, instances: line.instances, executed: line.executed };
         all.push((shown, node));
     }
-    all.sort_by_key(|(line, _)| order::weight(line.distance, line.executed));
+    all.sort_by_key(|(line, node)| {
+        let influenced = symptom.influence.has(symptom.slice.nodes[*node as usize].execution);
+        let aside = if influenced { 0 } else { UNINFLUENCED };
+        aside + order::weight(line.distance, line.executed)
+    });
     all
 }
 

@@ -112,9 +112,6 @@ struct Job<'a> {
     quiet: bool,
 }
 
-/// Branches that the symptom depends on that are tried for each one that it does not.
-const NEAR_FOR_EACH_OTHER: usize = 3;
-
 /// A part of the budget, in hundredths.
 fn share(budget: Duration, percent: u32) -> Duration {
     budget * percent / 100
@@ -133,12 +130,13 @@ impl Job<'_> {
         let until = case.begun + share(self.options.budget, 30);
         let flag = self.interrupted.clone();
         let mut stop = move || Instant::now() > until || case::is_raised(&flag);
+        let told = symptom::arguments(&mut session)?;
         let start = symptom::start(&case, &mut session, &mut stop)?;
         let moment = start.moment;
         let mapped = symptom::mapped(&case, &session)?;
         let mut places = Places::new(&mapped);
         let ranges = places.own_code(&session)?;
-        let followed = symptom::follow(&case, &mut session, start, &mapped, share(self.options.budget, 30));
+        let followed = symptom::follow(&case, &mut session, start, &mapped, &told, share(self.options.budget, 30));
         let mut gathered = Gathered::new(case.known_limits());
         let symptom = followed.map_err(|why| gathered.limits.push(format!("no dependences are known: {why}"))).ok();
         gathered.phases.push(("dependences".into(), case.begun.elapsed().as_secs_f64()));
@@ -187,12 +185,11 @@ impl Searching<'_> {
         self.gathered.phases.push(("counting branches".into(), begun.elapsed().as_secs_f64()));
         let mut bench = self.case.bench(session, rounds[0], witness);
         let near = self.distances(symptom, &found);
-        let (mut order, count) = order::prior(&found.list, &near.distance);
-        // What stores through pointers might have done is not in the slice: some of the others come in between.
-        let rest = order.split_off(count);
-        let order = order::interleave(order, rest, NEAR_FOR_EACH_OTHER);
+        let order = order::prior(&found.list, &near.distance, &near.influenced);
         let flips: Vec<Trial> = order.iter().map(|n| Trial::flip(found.list[*n].moment)).collect();
-        self.gathered.nodes = near.nodes;
+        let influenced = found.list.iter().zip(&near.influenced).filter(|(_, i)| **i);
+        self.gathered.influenced = influenced.map(|(p, _)| p.moment).collect();
+        (self.gathered.nodes, self.gathered.outside) = (near.nodes, near.outside);
         let first = self.search(&mut bench, "branches", &flips, share(budget, 45), true)?;
         if !self.gathered.search.has_proof() {
             let forced = self.forced(&found, &near.distance);
@@ -256,15 +253,24 @@ impl Searching<'_> {
 
     /// How far each execution of a branch is from the symptom.
     fn distances(&self, symptom: Option<&Symptom>, found: &Branches) -> Near {
-        let mut near = Near { distance: vec![None; found.list.len()], nodes: HashMap::new() };
+        let count = found.list.len();
+        let mut near = Near {
+            distance: vec![None; count],
+            influenced: vec![false; count],
+            nodes: HashMap::new(),
+            outside: HashMap::new(),
+        };
         let Some(s) = symptom else { return near };
         let pcs: std::collections::HashSet<u64> = found.list.iter().map(|p| p.moment.pc).collect();
         let nodes = Nodes::of(&s.slice, |pc| pcs.contains(&pc));
         let aligned = near::align(&found.list, s.start.moment, &s.window);
         for (n, instance) in aligned.iter().enumerate() {
+            near.influenced[n] = instance.is_some_and(|i| s.influence.has(i.execution));
             if let Some(node) = instance.as_ref().and_then(|i| nodes.at(i)) {
                 near.distance[n] = Some(s.slice.nodes[node as usize].distance);
                 near.nodes.insert(found.list[n].moment, node);
+            } else if let Some(instance) = instance {
+                near.outside.insert(found.list[n].moment, *instance);
             }
         }
         near
@@ -302,5 +308,9 @@ impl Searching<'_> {
 /// Where executed branches are in the slice.
 struct Near {
     distance: Vec<Option<u32>>,
+    /// Whether the input had an influence on them.
+    influenced: Vec<bool>,
     nodes: HashMap<Moment, u32>,
+    /// Those that are in the window only.
+    outside: HashMap<Moment, slice::Instance>,
 }

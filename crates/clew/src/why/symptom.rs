@@ -7,8 +7,11 @@ use crate::slice::facts::Program;
 use crate::slice::{original_paths, stacks, tracing};
 use diagnose::{Failure, Stream};
 use image::LoadedImages;
+use model::GuestAddr;
 use session::Session;
-use slice::{Criterion, Prepare, Slice, Window};
+use slice::{Criterion, Influence, Prepare, Slice, Window};
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -16,6 +19,10 @@ use std::time::{Duration, Instant};
 const WINDOW: u64 = 150;
 /// Instructions of the slice, at most.
 const MOST_NODES: usize = 12_000_000;
+/// Time for a slice that follows pointers too.
+const WIDER: Duration = Duration::from_secs(5);
+/// Arguments, at most: more is something else.
+const MOST_ARGUMENTS: u64 = 100_000;
 /// Ticks behind the last system call of a program that hangs: by then it goes round and round.
 const HANGS_AFTER: u64 = 100_000;
 
@@ -24,6 +31,9 @@ pub struct Symptom {
     pub start: Start,
     pub window: Window,
     pub slice: Slice,
+    pub influence: Influence,
+    facts: RefCell<Program>,
+    how: slice::Options,
     pub limits: Vec<String>,
 }
 
@@ -93,6 +103,7 @@ pub fn follow(
     session: &mut Session,
     start: Start,
     mapped: &Mapped,
+    told: &[(u64, u64)],
     within: Duration,
 ) -> Result<Symptom, String> {
     let until = Instant::now() + within;
@@ -124,5 +135,35 @@ pub fn follow(
     if slice.cut {
         limits.push("dependences were not followed to the beginning: too many, or no time".into());
     }
-    Ok(Symptom { start, window, slice, limits })
+    let influence = slice::influence(&window, told, &mut stop);
+    Ok(Symptom { start, window, slice, influence, facts: RefCell::new(facts), how, limits })
+}
+
+impl Symptom {
+    /// How far executions are from the symptom if stores through pointers in code that did not run count too.
+    pub fn through_pointers(&self) -> HashMap<(u32, u16), u32> {
+        let until = Instant::now() + WIDER;
+        let how = slice::Options { pointers: true, ..self.how.clone() };
+        let mut facts = self.facts.borrow_mut();
+        let mut stop = || Instant::now() > until;
+        let wider = slice::backward(&self.window, &self.start.criterion, &how, &mut *facts, &mut stop);
+        wider.nodes.iter().skip(1).map(|n| ((n.execution, n.insn), n.distance)).collect()
+    }
+}
+
+/// Where the arguments of the program lie when it begins.
+pub fn arguments(session: &mut Session) -> Result<Vec<(u64, u64)>, Refusal> {
+    session.seek_start().map_err(Refusal::internal)?;
+    let stack = session.registers(session.place().thread).map_err(Refusal::internal)?.gpr[4];
+    let word = |at: u64| {
+        let mut bytes = [0; 8];
+        let n = session.read(GuestAddr(at), &mut bytes).unwrap_or(0);
+        (n == 8).then(|| u64::from_le_bytes(bytes))
+    };
+    let count = word(stack).filter(|n| *n < MOST_ARGUMENTS).unwrap_or(0);
+    // The strings lie behind each other; the program's name says nothing.
+    let strings: Vec<u64> = (1..=count).map_while(|n| word(stack + 8 * (n + 1))).collect();
+    let ends = strings.iter().skip(1).copied();
+    let lengths = strings.iter().zip(ends).filter(|(a, b)| *a < b).map(|(a, b)| (*a, b - a));
+    Ok(lengths.collect())
 }
