@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 type Any = Box<dyn std::error::Error>;
 
 const SLICES: usize = 20;
+/// In windows of fewer instructions, slices with nodes are compared with those without.
+const CHECKED: u64 = 2_000_000;
 
 fn main() -> Result<(), Any> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -54,14 +56,26 @@ fn main() -> Result<(), Any> {
         let whole = (end.tick - start.tick) as f64;
         let share = (ticks as f64 / whole).min(1.0);
         let own = |pc: u64| program.image.contains(program.bias.to_image(model::GuestAddr(pc)));
+        let how_to_walk = Options { only_sites: true, page: 50, ..Options::default() };
         let (mut times, mut nodes, mut edges) = (Vec::new(), Vec::new(), Vec::new());
         for (at, _) in window.last_loads(SLICES, own) {
             let criterion = Criterion { at: Some(at), ..Criterion::default() };
             let begun = Instant::now();
-            let slice = slice::backward(&window, &criterion, &Options::default(), &mut facts, &mut || false);
+            let slice = slice::backward(&window, &criterion, &how_to_walk, &mut facts, &mut || false);
             times.push(begun.elapsed());
-            nodes.push(slice.nodes.len() - 1);
-            edges.push(slice.inputs.len());
+            if window.instructions() < CHECKED {
+                let whole = slice::backward(&window, &criterion, &Options::default(), &mut facts, &mut || false);
+                if whole.sites != slice.sites || whole.size != slice.size {
+                    let differ = whole.sites.iter().find(|s| !slice.sites.contains(s));
+                    return Err(format!(
+                        "the two ways to slice differ: {} and {} instructions, at {differ:x?}",
+                        whole.size, slice.size
+                    )
+                    .into());
+                }
+            }
+            nodes.push(slice.size);
+            edges.push(slice.uses);
         }
         times.sort_unstable();
         nodes.sort_unstable();

@@ -12,7 +12,7 @@
 //!
 //! Source: Xin and Zhang, Efficient online detection of dynamic control dependence (ISSTA 2007).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 use trace::event::Event;
 use trace::format::Special;
@@ -20,6 +20,7 @@ use trace::format::Special;
 use crate::facts::{Border, Facts, Merge};
 use crate::insn::Control;
 use crate::registers::RegId;
+use crate::wants::FastSet;
 use crate::window::{EVENTS, NOTHING, Window};
 
 /// Calls that send signals: kill, rt_sigqueueinfo, tkill, tgkill, rt_tgsigqueueinfo.
@@ -210,7 +211,7 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_fram
         merges: vec![None; window.codes.len()],
         parents: Vec::with_capacity(window.blocks.len() + window.blocks.len() / 4),
         address: 0,
-        unpaired: HashSet::new(),
+        unpaired: FastSet::default(),
         slots: keep_frames.then(Slots::default),
     };
     let (mut first_event, mut run) = (0, 0);
@@ -245,7 +246,7 @@ struct Pass<'w> {
     parents: Vec<u32>,
     /// Addresses passed so far.
     address: usize,
-    unpaired: HashSet<(u32, u16)>,
+    unpaired: FastSet<(u32, u16)>,
     slots: Option<Slots>,
 }
 

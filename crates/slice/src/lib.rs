@@ -10,6 +10,7 @@
 pub mod backward;
 pub mod code;
 mod control;
+mod decisions;
 pub mod executed;
 pub mod facts;
 pub mod forward;
@@ -18,17 +19,18 @@ pub mod insn;
 mod instances;
 #[cfg(test)]
 mod made;
+mod quick;
 pub mod registers;
 pub mod sites;
 mod syscalls;
 mod wants;
 pub mod window;
 
-pub use backward::{Criterion, Omit, Options, backward};
+pub use backward::{Backward, Criterion, Omit, Options, backward};
 pub use executed::Executed;
 pub use facts::{Border, Facts, MayDefine, Merge, NoFacts};
 pub use forward::{Forward, chop, forward};
-pub use graph::{Edge, Input, Node, Slice, Why};
+pub use graph::{Edge, Input, Node, Site, Slice, Why};
 pub use instances::Instance;
 pub use registers::RegId;
 pub use sites::Sites;

@@ -65,8 +65,7 @@ impl Made {
         let id = self.window.codes.len() as u32;
         let planner = self.planner.get_or_insert_with(Planner::new);
         let block = Block::new(&BlockDef { id, pc: GuestAddr(pc), bytes }, planner).expect("it decodes");
-        self.window.codes.push(Code::new(&block, &mut self.maker));
-        id
+        self.window.add_code(Code::new(&block, &mut self.maker))
     }
 
     /// The block runs and touches these addresses.

@@ -16,11 +16,14 @@ use trace::format::Special;
 use crate::code::Code;
 use crate::facts::Facts;
 use crate::insn::{Control, Maker};
+use crate::wants::FastSet;
 
 /// In `blocks`: the next run of events.
 pub(crate) const EVENTS: u32 = u32::MAX;
-/// Not decided by anything in the window.
+/// Not decided by anything that is known.
 pub(crate) const NOTHING: u32 = u32::MAX;
+/// In `parents`, from here on: decided by one of the segments before the window, whose number in [`Window::before`] follows.
+pub(crate) const BEFORE: u32 = 1 << 31;
 
 /// What a system call wrote into the guest and took from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,7 +47,12 @@ pub struct Window {
     /// For each run of events its end.
     pub(crate) runs: Vec<u32>,
     pub(crate) parents: Vec<u32>,
+    /// How many segments of the run came before the window, and which of those decided about something in it.
+    pub(crate) first_segment: u64,
+    pub(crate) before: Vec<u64>,
     pub(crate) codes: Vec<Code>,
+    /// For each instruction of the codes, is it the program's own? Empty: all are.
+    pub(crate) own: Vec<bool>,
     /// The thread at the beginning and at the end.
     pub(crate) threads: (u32, u32),
     /// For each event that another thread runs, or the same again, who ran before.
@@ -57,7 +65,7 @@ pub struct Window {
     pub(crate) frame_of: Vec<u32>,
     pub(crate) slots: Vec<u64>,
     /// Restores of registers that no save belongs to: execution and instruction.
-    pub(crate) unpaired: HashSet<(u32, u16)>,
+    pub(crate) unpaired: FastSet<(u32, u16)>,
     pub(crate) instructions: u64,
     /// The budget was used up: the beginning of what was to be traced is missing.
     pub cut: bool,
@@ -127,6 +135,54 @@ impl Window {
         found
     }
 
+    /// Adds a block of code; gives its number.
+    pub(crate) fn add_code(&mut self, mut code: Code) -> u32 {
+        code.first_site = self.sites() as u32;
+        self.codes.push(code);
+        self.codes.len() as u32 - 1
+    }
+
+    /// How many instructions the codes have.
+    pub(crate) fn sites(&self) -> usize {
+        self.codes.last().map_or(0, |c| c.first_site as usize + c.insns.len())
+    }
+
+    /// Tells which code is the program's own. Slices count other code at the own code that led to it.
+    pub fn mark_own(&mut self, mut is_own: impl FnMut(u64) -> bool) {
+        self.own = self.codes.iter().flat_map(|c| &c.insns).map(|i| is_own(i.pc)).collect();
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_own(&self, site: u32) -> bool {
+        self.own.get(site as usize).copied().unwrap_or(self.own.is_empty())
+    }
+
+    /// The number of a segment in the whole run.
+    #[inline(always)]
+    pub(crate) fn global(&self, segment: u32) -> u64 {
+        self.first_segment + u64::from(segment)
+    }
+
+    /// The segment of the run at whose end it was decided that this one of the window runs.
+    #[inline(always)]
+    pub(crate) fn decider(&self, segment: u32) -> Option<u64> {
+        self.in_run(self.parents[segment as usize])
+    }
+
+    /// The same for whatever comes behind the end.
+    pub(crate) fn last_decider(&self) -> Option<u64> {
+        self.in_run(self.last_parent)
+    }
+
+    #[inline(always)]
+    fn in_run(&self, parent: u32) -> Option<u64> {
+        match parent {
+            NOTHING => None,
+            BEFORE.. => self.before.get((parent - BEFORE) as usize).copied(),
+            _ => Some(self.global(parent)),
+        }
+    }
+
     pub fn codes(&self) -> &[Code] {
         &self.codes
     }
@@ -188,8 +244,7 @@ impl Builder {
         if self.numbers.len() <= id {
             self.numbers.resize(id + 1, UNKNOWN);
         }
-        let number = self.window.codes.len() as u32;
-        self.window.codes.push(Code::new(block, &mut self.maker));
+        let number = self.window.add_code(Code::new(block, &mut self.maker));
         self.known.entry(block.pc).or_default().push(number);
         self.numbers[id] = number;
         Some(number)
