@@ -21,7 +21,7 @@ use crate::facts::{Border, Facts, Merge};
 use crate::insn::Control;
 use crate::registers::RegId;
 use crate::wants::FastSet;
-use crate::window::{EVENTS, NOTHING, Window};
+use crate::window::{AtEnd, EVENTS, NOTHING, Window, before};
 
 /// Calls that send signals: kill, rt_sigqueueinfo, tkill, tgkill, rt_tgsigqueueinfo.
 const SENDS: [u64; 5] = [62, 129, 200, 234, 297];
@@ -93,6 +93,8 @@ struct Thread {
     returned: Option<(u32, u64)>,
     /// The call just made sent a signal.
     sent: Option<u32>,
+    /// Returns from the frame with which the window began, and from its callers.
+    left: u32,
 }
 
 impl Thread {
@@ -113,8 +115,27 @@ impl Thread {
     fn decider(&self) -> u32 {
         match self.open.last() {
             Some(o) if o.frame == self.depth() => o.segment,
-            _ => self.frames.last().map_or(NOTHING, |f| f.call),
+            _ => self.frames.last().map_or_else(|| before(self.left), |f| f.call),
         }
+    }
+
+    /// What decides in the frame that runs, in its caller, and so on to the one with which the window began.
+    fn at_end(&self) -> AtEnd {
+        let in_frame = |depth: usize| {
+            let open = self.open.iter().rev().find(|o| o.frame == depth as u32).map(|o| o.segment);
+            let call = || depth.checked_sub(1).map_or_else(|| before(self.left), |n| self.frames[n].call);
+            open.unwrap_or_else(call)
+        };
+        // A function that has just been called and has not begun is one more.
+        let called = self.called.map(|c| c.segment);
+        let deciders = called.into_iter().chain((0..=self.frames.len()).rev().map(in_frame)).collect();
+        AtEnd { deciders, left: self.left }
+    }
+
+    /// The frame with which the window began, or one of its callers, is left.
+    fn leave_first(&mut self) {
+        self.open.clear();
+        self.left += 1;
     }
 
     fn branch(&mut self, segment: u32, merge: Merge) {
@@ -144,6 +165,9 @@ impl Thread {
         {
             self.drop_frame();
         }
+        if self.frames.is_empty() {
+            self.leave_first();
+        }
     }
 
     /// A handler begins; `sent` is the call by which the thread sent the signal to itself.
@@ -157,8 +181,12 @@ impl Thread {
     }
 
     fn sigreturn(&mut self) {
-        if let Some(n) = self.frames.iter().rposition(|f| f.slot == 0) {
-            self.truncate(n);
+        match self.frames.iter().rposition(|f| f.slot == 0) {
+            Some(n) => self.truncate(n),
+            None => {
+                self.truncate(0);
+                self.leave_first();
+            }
         }
     }
 
@@ -227,10 +255,12 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_fram
         first_event = end;
     }
     let last_parent = pass.thread.decider();
+    pass.threads.insert(pass.now, std::mem::take(&mut pass.thread));
+    let at_end = pass.threads.iter().map(|(tid, t)| (*tid, t.at_end())).collect();
     let Pass { parents, unpaired, slots, .. } = pass;
     let slots = slots.unwrap_or_default();
     (window.parents, window.unpaired, window.last_parent) = (parents, unpaired, last_parent);
-    (window.frame_of, window.slots) = (slots.of, slots.slots);
+    (window.frame_of, window.slots, window.at_end) = (slots.of, slots.slots, at_end);
 }
 
 /// One way through a window, from its beginning.
@@ -268,14 +298,14 @@ impl Pass<'_> {
         }
         for (insn, border) in &code.borders {
             let first = self.address + code.accesses_of(usize::from(*insn)).start;
-            let slot = window.addresses.get(first).copied().unwrap_or(0);
+            let slot = if first < window.addresses.len() { window.addresses.at(first) } else { 0 };
             if self.thread.border(*border, slot) {
                 self.unpaired.insert((execution, *insn));
             }
         }
         self.address += code.accesses();
         if let Some(last) = code.insns.last() {
-            let slot = self.address.checked_sub(1).map_or(0, |n| window.addresses[n]);
+            let slot = self.address.checked_sub(1).map_or(0, |n| window.addresses.at(n));
             self.leave((last.control, last.pc, code.end), slot, number);
         }
     }

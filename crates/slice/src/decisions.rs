@@ -9,7 +9,7 @@ use crate::wants::Who;
 /// The end of a segment is wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decision {
-    pub segment: u64,
+    pub segment: u32,
     /// Who depends on it; `None` if it is only where library code is shown that it led to.
     pub who: Option<Who>,
     /// Steps from the criterion to the nearest library code that it led to; `u32::MAX` if there is none.
@@ -30,19 +30,19 @@ impl Decisions {
 
     /// The wanted segment that ran last.
     #[inline(always)]
-    pub fn last(&self) -> Option<u64> {
+    pub fn last(&self) -> Option<u32> {
         self.list.last().map(|d| d.segment)
     }
 
     #[inline(always)]
-    pub fn is_wanted(&self, segment: u64) -> bool {
+    pub fn is_wanted(&self, segment: u32) -> bool {
         self.last() == Some(segment)
     }
 
     /// What is wanted of a segment, which no later one than it is. Forgets what was wanted of later ones: a string
     /// instruction that was stopped decides nothing.
     #[inline(always)]
-    pub fn take(&mut self, segment: u64) -> Option<Decision> {
+    pub fn take(&mut self, segment: u32) -> Option<Decision> {
         loop {
             let last = self.list.last()?;
             if last.segment < segment {
@@ -85,7 +85,7 @@ impl Decision {
 mod tests {
     use super::*;
 
-    fn decision(segment: u64, distance: u32) -> Decision {
+    fn decision(segment: u32, distance: u32) -> Decision {
         Decision { segment, who: Some(Who { node: 0, distance }), shown: u32::MAX, potential: false }
     }
 

@@ -7,6 +7,7 @@
 //! [`window`] holds a traced stretch, [`insn`] says what each instruction makes of what, `control` who decided about
 //! what, [`mod@backward`] walks. Nothing here knows a live process; whoever has one feeds a [`window::Builder`].
 
+mod addresses;
 pub mod backward;
 pub mod code;
 mod control;

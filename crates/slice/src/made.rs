@@ -72,7 +72,7 @@ impl Made {
     pub fn ran(&mut self, block: u32, addresses: &[u64]) {
         assert_eq!(self.window.codes[block as usize].accesses(), addresses.len(), "addresses of block {block}");
         self.window.blocks.push(block);
-        self.window.addresses.extend_from_slice(addresses);
+        self.window.addresses.extend(addresses);
     }
 
     /// The string instruction that a block consists of runs so many times; addresses, and whether they are read.

@@ -6,13 +6,18 @@
 //! parents     p  p  p  p  p …         one for each segment: the segment at whose end the deciding branch stands
 //! ```
 //! Arrays are walked from both ends, so nothing says where the addresses of a block begin. Per instruction this takes about
-//! five bytes.
+//! three bytes.
+//!
+//! A window may begin anywhere in a run. What decided about code whose functions, or branches, began before is told by
+//! naming the frame: the one that ran at the beginning, its caller, and so on. The window before knows what decided there
+//! at its end ([`Window::at_end`]).
 
 use std::collections::{HashMap, HashSet};
 use trace::chunk::{Chunk, ChunkSink, EXPLICIT};
 use trace::event::Event;
 use trace::format::Special;
 
+use crate::addresses::Addresses;
 use crate::code::Code;
 use crate::facts::Facts;
 use crate::insn::{Control, Maker};
@@ -22,8 +27,9 @@ use crate::wants::FastSet;
 pub(crate) const EVENTS: u32 = u32::MAX;
 /// Not decided by anything that is known.
 pub(crate) const NOTHING: u32 = u32::MAX;
-/// In `parents`, from here on: decided by one of the segments before the window, whose number in [`Window::before`] follows.
-pub(crate) const BEFORE: u32 = 1 << 31;
+/// In `parents`, from here on: decided before the window, by whatever decided in the frame that ran at its beginning, in the
+/// caller of that, and so on.
+pub(crate) const BEFORE: u32 = u32::MAX - (1 << 16);
 
 /// What a system call wrote into the guest and took from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,22 +40,31 @@ pub struct CallEffects {
     pub result: i64,
     /// Bytes that it wrote: address and length.
     pub writes: Vec<(u64, u64)>,
-    /// Number of its record in the log.
+    /// Number of its record in the log, and the tick at which it was made.
     pub record: u64,
+    pub tick: u64,
+}
+
+/// What decides about a thread at the end of a window.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AtEnd {
+    /// In the frame that runs, in its caller, and so on to one that was there at the window's beginning.
+    pub deciders: Vec<u32>,
+    /// How many callers that one is away from the frame that ran at the beginning.
+    pub left: u32,
 }
 
 /// The traced stretch.
 #[derive(Default)]
 pub struct Window {
     pub(crate) blocks: Vec<u32>,
-    pub(crate) addresses: Vec<u64>,
+    pub(crate) addresses: Addresses,
     pub(crate) events: Vec<Event>,
     /// For each run of events its end.
     pub(crate) runs: Vec<u32>,
     pub(crate) parents: Vec<u32>,
-    /// How many segments of the run came before the window, and which of those decided about something in it.
-    pub(crate) first_segment: u64,
-    pub(crate) before: Vec<u64>,
+    /// For each thread what decides at the end.
+    pub(crate) at_end: HashMap<u32, AtEnd>,
     pub(crate) codes: Vec<Code>,
     /// For each instruction of the codes, is it the program's own? Empty: all are.
     pub(crate) own: Vec<bool>,
@@ -71,6 +86,11 @@ pub struct Window {
     pub cut: bool,
 }
 
+/// How `parents` names what decided before the window, so many callers away from the frame that ran at its beginning.
+pub(crate) fn before(callers: u32) -> u32 {
+    BEFORE + callers.min(NOTHING - 1 - BEFORE)
+}
+
 impl Window {
     pub fn instructions(&self) -> u64 {
         self.instructions
@@ -84,7 +104,7 @@ impl Window {
     /// Bytes that the arrays take.
     pub fn bytes(&self) -> usize {
         self.blocks.capacity() * 4
-            + self.addresses.capacity() * 8
+            + self.addresses.bytes()
             + self.parents.capacity() * 4
             + self.frame_of.capacity() * 4
             + self.events.capacity() * size_of::<Event>()
@@ -125,7 +145,8 @@ impl Window {
             }
             for (n, insn) in code.insns.iter().enumerate().rev() {
                 let first = address + code.accesses_of(n).start;
-                for at in insn.mem.iter().enumerate().filter(|(_, m)| m.read).map(|(k, _)| self.addresses[first + k]) {
+                for at in insn.mem.iter().enumerate().filter(|(_, m)| m.read).map(|(k, _)| self.addresses.at(first + k))
+                {
                     if found.len() < most && seen.insert(at) {
                         found.push(((execution as u32, n as u16), at));
                     }
@@ -157,30 +178,11 @@ impl Window {
         self.own.get(site as usize).copied().unwrap_or(self.own.is_empty())
     }
 
-    /// The number of a segment in the whole run.
-    #[inline(always)]
-    pub(crate) fn global(&self, segment: u32) -> u64 {
-        self.first_segment + u64::from(segment)
-    }
-
-    /// The segment of the run at whose end it was decided that this one of the window runs.
-    #[inline(always)]
-    pub(crate) fn decider(&self, segment: u32) -> Option<u64> {
-        self.in_run(self.parents[segment as usize])
-    }
-
-    /// The same for whatever comes behind the end.
-    pub(crate) fn last_decider(&self) -> Option<u64> {
-        self.in_run(self.last_parent)
-    }
-
-    #[inline(always)]
-    fn in_run(&self, parent: u32) -> Option<u64> {
-        match parent {
-            NOTHING => None,
-            BEFORE.. => self.before.get((parent - BEFORE) as usize).copied(),
-            _ => Some(self.global(parent)),
-        }
+    /// What decided at the end, in the frame of a thread that is so many callers away from the one that runs there.
+    pub(crate) fn at_end(&self, thread: u32, callers: u32) -> u32 {
+        let Some(AtEnd { deciders, left }) = self.at_end.get(&thread) else { return before(callers) };
+        let beyond = || before(callers - deciders.len() as u32 + left + 1);
+        deciders.get(callers as usize).copied().unwrap_or_else(beyond)
     }
 
     pub fn codes(&self) -> &[Code] {
@@ -329,7 +331,7 @@ impl ChunkSink for Builder {
             self.started = true;
             self.window.threads = (chunk.thread, chunk.thread);
         }
-        self.window.addresses.extend_from_slice(chunk.addresses);
+        self.window.addresses.extend(chunk.addresses);
         let (mut start, mut ends) = (0, chunk.explicit.iter());
         for &tag in chunk.blocks {
             if tag == EXPLICIT {

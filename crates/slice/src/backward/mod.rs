@@ -30,7 +30,7 @@ use crate::graph::{Input, Node, Site, Slice, Why};
 use crate::insn::{Control, MemShape};
 use crate::registers::RegId;
 use crate::wants::{FastMap, MemWants, RegWants, Want, Who};
-use crate::window::{EVENTS, NOTHING, Window};
+use crate::window::{BEFORE, EVENTS, NOTHING, Window};
 
 use visit::By;
 
@@ -131,6 +131,8 @@ pub(crate) struct State {
     aside: FastMap<u32, Vec<(RegId, u64, Who)>>,
     mem: MemWants,
     decisions: Decisions,
+    /// Decisions before the windows seen: by thread, and how many callers away from the frame that ran there.
+    before: FastMap<(u32, u32), Decision>,
     tokens: Tokens,
     /// The address at which the present thread goes on, and the others.
     next: u64,
@@ -147,12 +149,19 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// What decided before the window is wanted, in the frame that its number among the parents names.
+    fn want_before(&mut self, decision: Decision) {
+        let key = (self.thread, decision.segment - BEFORE);
+        self.before.entry(key).and_modify(|old| old.merge(&decision)).or_insert(decision);
+    }
+
     /// Nothing is wanted any more.
     fn is_satisfied(&self) -> bool {
         let waiting = |r: &RegWants| r.any != 0;
         self.regs.any == 0
             && self.mem.groups == 0
             && self.decisions.is_empty()
+            && self.before.is_empty()
             && self.forced.is_none()
             && !self.others.values().chain(self.interrupted.values().flatten()).any(waiting)
             && self.aside.is_empty()
@@ -249,6 +258,8 @@ impl<'o> Backward<'o> {
         if !walk.state.started {
             walk.state.started = true;
             walk.start(self.criterion);
+        } else {
+            walk.enter();
         }
         walk.run(interrupted);
         walk.leave();
@@ -316,16 +327,27 @@ impl<'w> Walk<'w> {
             self.want_mem(*addr, *len, Who::default());
         }
         if criterion.control
-            && let Some(decider) = self.window.last_decider()
             && !(self.options.data_only || self.options.copies_only || self.options.omit == Some(Omit::Control))
         {
-            self.want_control(decider, Some(Who::default()), u32::MAX);
+            self.want_control(self.window.last_parent, Some(Who::default()), u32::MAX);
             self.want_pending();
         }
         self.awaited = criterion.at;
         if let Some(first) = criterion.instructions.first() {
             self.state.forced = Some(criterion.instructions.iter().copied().collect());
             self.state.forced_start = *first;
+        }
+    }
+
+    /// Comes from the window behind this one.
+    fn enter(&mut self) {
+        self.turn_to(self.window.threads.1);
+        for ((thread, callers), decision) in std::mem::take(&mut self.state.before) {
+            match self.window.at_end(thread, callers) {
+                NOTHING => {}
+                found @ BEFORE.. => drop(self.state.before.insert((thread, found - BEFORE), decision)),
+                segment => self.state.decisions.want(Decision { segment, ..decision }),
+            }
         }
     }
 
@@ -388,7 +410,7 @@ impl<'w> Walk<'w> {
     /// Might the block define something that is wanted?
     #[inline(always)]
     fn concerns(&self, code: &Code, address: usize, segment: u32) -> bool {
-        let last = self.window.global(segment + code.segments.len() as u32 - 1);
+        let last = segment + code.segments.len() as u32 - 1;
         if self.state.regs.any & code.defines != 0
             || self.state.decisions.is_wanted(last)
             || self.state.forced.is_some()
@@ -400,7 +422,7 @@ impl<'w> Walk<'w> {
             return true;
         }
         let store = |(n, size): &(u16, u32)| {
-            let addr = self.window.addresses[address + usize::from(*n)];
+            let addr = self.window.addresses.at(address + usize::from(*n));
             *size != 0 && self.state.mem.touches(addr, *size)
         };
         self.state.mem.groups != 0 && code.stores.iter().any(store)
@@ -416,7 +438,7 @@ impl<'w> Walk<'w> {
                 || match step.store {
                     Store::None => false,
                     Store::One(access, size) => {
-                        let addr = self.window.addresses[address + usize::from(access)];
+                        let addr = self.window.addresses.at(address + usize::from(access));
                         self.state.mem.touches(addr, size)
                     }
                     Store::Other => true,
@@ -428,16 +450,16 @@ impl<'w> Walk<'w> {
             let at =
                 At { execution, insn: n as u16, segment: in_segment, site, border: step.border, given: code.given };
             if let Some(quick) = step.quick.as_ref().filter(|_| self.is_quick && !watching) {
-                self.quick(quick, &at, &self.window.addresses[address..], decision);
+                self.quick(quick, &at, address, decision);
                 continue;
             }
             let insn = &code.insns[n];
             let forced = watching && (self.is_forced(insn.pc) | self.is_awaited(execution, n as u16));
-            let addresses = &self.window.addresses[address..][code.accesses_of(n)];
+            let addresses = code.accesses_of(n).map(|n| self.window.addresses.at(address + n));
             let mut touched = std::mem::take(&mut self.touched);
             touched.clear();
-            let access = |(addr, m): (&u64, &MemShape)| Touched { addr: *addr, len: u64::from(m.size) };
-            touched.extend(addresses.iter().zip(&insn.mem).map(access));
+            let access = |(addr, m): (u64, &MemShape)| Touched { addr, len: u64::from(m.size) };
+            touched.extend(addresses.zip(&insn.mem).map(access));
             self.visit(insn, &at, &touched, decision, forced);
             self.touched = touched;
         }
@@ -464,7 +486,7 @@ impl<'w> Walk<'w> {
 
     #[inline(always)]
     fn decided(&mut self, segment: u32) -> Option<Decision> {
-        self.state.decisions.take(self.window.global(segment))
+        self.state.decisions.take(segment)
     }
 
     fn events(&mut self, execution: u32, events: &'w [Event], at: Cursor<'_>) {
@@ -528,7 +550,7 @@ impl<'w> Walk<'w> {
 
     /// A branch went one way: had it gone the other, might something that is wanted have been made there?
     fn might_have_gone(&mut self, execution: u32, code: &Code, segment: u32) {
-        let last = self.window.global(segment + code.segments.len() as u32 - 1);
+        let last = segment + code.segments.len() as u32 - 1;
         let Some(insn) = code.insns.last() else { return };
         if self.state.decisions.is_wanted(last) || self.state.next == 0 || code.given {
             return;

@@ -17,12 +17,13 @@ impl Walk<'_> {
         o.only_sites && !o.edges && !o.relevant && !o.copies_only && plain
     }
 
-    /// An instruction is met: if it defined something wanted, or decided something, it is part of the slice.
+    /// An instruction of a block is met, whose accesses begin at `address`: if it defined something wanted, or decided something, it is part of the slice.
     #[inline(always)]
-    pub(super) fn quick(&mut self, quick: &Quick, at: &At, addresses: &[u64], decision: Option<Decision>) {
+    pub(super) fn quick(&mut self, quick: &Quick, at: &At, address: usize, decision: Option<Decision>) {
+        let addresses = &self.window.addresses;
         if let Some(reg) = quick.restores
             && let Some(slot) = quick.load.number()
-            && self.carry(reg, addresses[slot], (at.execution, at.insn))
+            && self.carry(reg, addresses.at(address + slot), (at.execution, at.insn))
         {
             return;
         }
@@ -36,7 +37,7 @@ impl Walk<'_> {
             });
         }
         if let Some(store) = quick.store.number() {
-            let (addr, size) = (addresses[store], u64::from(quick.store.size));
+            let (addr, size) = (addresses.at(address + store), u64::from(quick.store.size));
             if self.state.mem.touches(addr, size as u32) {
                 let saved = match at.border {
                     Some(Border::Save(reg)) => u32::from(reg.0) + 1,
@@ -61,7 +62,7 @@ impl Walk<'_> {
             nearest = nearest.min(who.distance);
         }
         if nearest != u32::MAX {
-            self.want_quickly(quick, at, addresses, nearest + 1, defined.then_some(bytes), decides.is_some());
+            self.want_quickly(quick, at, address, nearest + 1, defined.then_some(bytes), decides.is_some());
         }
         if let Some(d) = decision.filter(|d| d.shown != u32::MAX) {
             self.show(at, d.shown, nearest != u32::MAX);
@@ -74,7 +75,7 @@ impl Walk<'_> {
         &mut self,
         quick: &Quick,
         at: &At,
-        addresses: &[u64],
+        address: usize,
         distance: u32,
         bytes: Option<u64>,
         decides: bool,
@@ -100,7 +101,7 @@ impl Walk<'_> {
             }
             self.state.slice.uses += quick.uses().len() as u64;
             if let Some(load) = quick.load.number().filter(|_| !quick.decides_by_load) {
-                self.load_quickly(quick, addresses[load], bytes, who);
+                self.load_quickly(quick, self.window.addresses.at(address + load), bytes, who);
             }
         }
         if decides {
@@ -110,7 +111,8 @@ impl Walk<'_> {
             self.state.slice.uses += quick.decides().len() as u64;
             if let Some(load) = quick.load.number().filter(|_| quick.decides_by_load) {
                 self.state.slice.uses += 1;
-                self.state.mem.add(addresses[load], u64::from(quick.load.size), who, 0, false);
+                let addr = self.window.addresses.at(address + load);
+                self.state.mem.add(addr, u64::from(quick.load.size), who, 0, false);
             }
         }
         self.want_decider(at.segment, who);

@@ -203,6 +203,7 @@ fn what_a_call_delivered_comes_from_the_call() {
         args: [0, 0x5000, 8, 0, 0, 0],
         result: 8,
         writes: vec![(0x5000, 8)],
+        tick: 0,
         record: 1,
     });
     made.ran(load, &[0x5000]);

@@ -6,6 +6,7 @@ use crate::graph::Why;
 use crate::insn::{Insn, Mode, Place, Role, Use};
 use crate::registers::RegId;
 use crate::wants::{Want, Who};
+use crate::window::{BEFORE, NOTHING};
 
 use super::{At, Omit, Touched, Walk};
 
@@ -321,14 +322,15 @@ impl Walk<'_> {
         if o.data_only || o.copies_only || o.omit == Some(Omit::Control) {
             return;
         }
-        if let Some(decider) = self.window.decider(segment) {
-            self.want_control(decider, Some(who), u32::MAX);
-        }
+        self.want_control(self.window.parents[segment as usize], Some(who), u32::MAX);
     }
 
     /// The end of a segment is wanted. Whole blocks want the same one: it is passed on when another one is.
     #[inline]
-    pub(super) fn want_control(&mut self, segment: u64, who: Option<Who>, shown: u32) {
+    pub(super) fn want_control(&mut self, segment: u32, who: Option<Who>, shown: u32) {
+        if segment == NOTHING {
+            return;
+        }
         let new = Decision { segment, who, shown, potential: false };
         if self.pending.is_none_or(|p| p.segment != segment) {
             self.want_pending();
@@ -342,15 +344,16 @@ impl Walk<'_> {
     pub(super) fn want_pending(&mut self) {
         if let Some(p) = self.pending.take() {
             self.state.slice.uses += u64::from(p.who.is_some());
-            self.state.decisions.want(p);
+            match p.segment {
+                BEFORE.. => self.state.want_before(p),
+                _ => self.state.decisions.want(p),
+            }
         }
     }
 
     /// What decided about a segment decides in its place.
     fn pass_on(&mut self, segment: u32, decision: Decision) {
-        if let Some(decider) = self.window.decider(segment) {
-            self.want_control(decider, decision.who, decision.shown);
-        }
+        self.want_control(self.window.parents[segment as usize], decision.who, decision.shown);
     }
 
     /// Library code at this distance is shown here, or at the call that led here. `counted`: so is this execution.
@@ -358,8 +361,8 @@ impl Walk<'_> {
     pub(super) fn show(&mut self, at: &At, distance: u32, counted: bool) {
         if self.window.is_own(at.site) {
             self.count(at.site, distance, u32::from(!counted));
-        } else if let Some(decider) = self.window.decider(at.segment) {
-            self.want_control(decider, None, distance);
+        } else {
+            self.want_control(self.window.parents[at.segment as usize], None, distance);
         }
     }
 }
