@@ -29,6 +29,19 @@ pub(crate) struct Step {
     pub quick: Option<Quick>,
 }
 
+/// What a backward walk looks at first of a block. Kept apart from the rest, so that those of all blocks that run often
+/// stay in the processor's cache.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outline {
+    /// Registers that it may define, as bits.
+    pub defines: u64,
+    pub store: Store,
+    pub accesses: u32,
+    pub segments: u16,
+    /// It saves the registers for floating point and vectors as a whole.
+    pub saves_state: bool,
+}
+
 /// One block.
 #[derive(Clone, Debug)]
 pub struct Code {
@@ -105,6 +118,21 @@ impl Code {
             self.borders = self.insns.iter().enumerate().filter_map(border).collect();
         }
         self.steps = (0..self.insns.len()).map(|n| self.step(n)).collect();
+    }
+
+    pub(crate) fn outline(&self) -> Outline {
+        let store = match self.stores[..] {
+            [] => Store::None,
+            [(access, size)] if size != 0 => Store::One(access, size),
+            _ => Store::Other,
+        };
+        Outline {
+            defines: self.defines,
+            store,
+            accesses: self.accesses() as u32,
+            segments: self.segments.len() as u16,
+            saves_state: self.saves_state,
+        }
     }
 
     fn step(&self, n: usize) -> Step {

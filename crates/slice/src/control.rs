@@ -17,10 +17,11 @@ use std::ops::Range;
 use trace::event::Event;
 use trace::format::Special;
 
+use crate::code::Code;
 use crate::facts::{Border, Facts, Merge};
 use crate::insn::Control;
 use crate::registers::RegId;
-use crate::wants::FastSet;
+use crate::wants::{FastMap, FastSet};
 use crate::window::{AtEnd, EVENTS, NOTHING, Window, before};
 
 /// Calls that send signals: kill, rt_sigqueueinfo, tkill, tgkill, rt_tgsigqueueinfo.
@@ -33,6 +34,20 @@ struct Open {
     segment: u32,
     merge: Merge,
     frame: u32,
+}
+
+/// Which places were found to be in the same function: each call through a stub asks this of all frames.
+type KnownFunctions = FastMap<(u64, u64), bool>;
+
+struct Functions<'a> {
+    facts: &'a mut dyn Facts,
+    known: &'a mut KnownFunctions,
+}
+
+impl Functions<'_> {
+    fn are_same(&mut self, a: u64, b: u64) -> bool {
+        *self.known.entry((a, b)).or_insert_with(|| self.facts.same_function(a, b))
+    }
 }
 
 /// One call that has not returned.
@@ -191,13 +206,13 @@ impl Thread {
     }
 
     /// A jump led here: into another function that is under way, perhaps.
-    fn land(&mut self, from: u64, to: u64, facts: &mut dyn Facts) {
-        if facts.same_function(from, to) {
+    fn land(&mut self, from: u64, to: u64, functions: &mut Functions<'_>) {
+        if functions.are_same(from, to) {
             return;
         }
         let barrier = self.frames.iter().rposition(|f| f.slot == 0).map_or(0, |n| n + 1);
-        let under_way = |f: &Frame, facts: &mut dyn Facts| f.pc != to && facts.same_function(f.pc, to);
-        if let Some(n) = (barrier..self.frames.len()).rev().find(|n| under_way(&self.frames[*n], facts)) {
+        let mut under_way = |f: &Frame| f.pc != to && functions.are_same(f.pc, to);
+        if let Some(n) = (barrier..self.frames.len()).rev().find(|n| under_way(&self.frames[*n])) {
             self.truncate(n + 1);
         }
     }
@@ -230,6 +245,7 @@ impl Thread {
 
 /// Fills in the parents of a window.
 pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_frames: bool) {
+    window.outlines = window.codes.iter().map(Code::outline).collect();
     let mut pass = Pass {
         window,
         facts,
@@ -240,6 +256,7 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_fram
         parents: Vec::with_capacity(window.blocks.len() + window.blocks.len() / 4),
         address: 0,
         unpaired: FastSet::default(),
+        known: KnownFunctions::default(),
         slots: keep_frames.then(Slots::default),
     };
     let (mut first_event, mut run) = (0, 0);
@@ -277,6 +294,7 @@ struct Pass<'w> {
     /// Addresses passed so far.
     address: usize,
     unpaired: FastSet<(u32, u16)>,
+    known: KnownFunctions,
     slots: Option<Slots>,
 }
 
@@ -291,7 +309,7 @@ impl Pass<'_> {
     fn block(&mut self, execution: u32, number: u32) {
         let window = self.window;
         let code = &window.codes[number as usize];
-        begin(&mut self.thread, code.pc, self.facts);
+        begin(&mut self.thread, code.pc, &mut Functions { facts: self.facts, known: &mut self.known });
         self.note_frame();
         for s in &code.segments {
             self.parents.push(self.thread.arrive(code.insns[usize::from(*s)].pc));
@@ -316,7 +334,7 @@ impl Pass<'_> {
         match window.events[n] {
             Event::Insn(i) | Event::RepPart(i) => {
                 let code = &window.codes[i.block as usize];
-                begin(&mut self.thread, i.pc, self.facts);
+                begin(&mut self.thread, i.pc, &mut Functions { facts: self.facts, known: &mut self.known });
                 self.parents.push(self.thread.arrive(i.pc));
                 if let Some(border) = code.border(i.index)
                     && let Some(Event::Mem(m)) = window.events.get(n + 1)
@@ -360,7 +378,7 @@ impl Pass<'_> {
 }
 
 /// Code at `pc` runs next: the frame of a call that has just been made begins here.
-fn begin(thread: &mut Thread, pc: u64, facts: &mut dyn Facts) {
+fn begin(thread: &mut Thread, pc: u64, functions: &mut Functions<'_>) {
     thread.sent = None;
     if let Some(called) = thread.called.take() {
         thread.call(called, pc);
@@ -372,7 +390,7 @@ fn begin(thread: &mut Thread, pc: u64, facts: &mut dyn Facts) {
         thread.branch(segment, Merge::Exit);
     }
     if let Some(from) = thread.jumped.take() {
-        thread.land(from, pc, facts);
+        thread.land(from, pc, functions);
     }
 }
 

@@ -193,6 +193,7 @@ impl RegWants {
 /// Memory is kept in rows of 64 groups of eight bytes.
 const ROW: u64 = 9;
 const GROUPS: usize = 64;
+const FILTER: usize = 4096;
 /// No want, no row.
 const NONE: u32 = u32::MAX;
 
@@ -225,6 +226,8 @@ struct Row {
 pub struct MemWants {
     /// Open addressing: numbers of rows and where they are; a power of two of them.
     table: Vec<(u64, u32)>,
+    /// For the lower bits of a row's number, whether there may be such a row: most stores are to others.
+    filter: [u64; FILTER / 64],
     rows: Vec<Row>,
     links: Vec<Link>,
     free: Vec<u32>,
@@ -234,7 +237,14 @@ pub struct MemWants {
 
 impl Default for MemWants {
     fn default() -> MemWants {
-        MemWants { table: vec![(0, NONE); 64], rows: Vec::new(), links: Vec::new(), free: Vec::new(), groups: 0 }
+        MemWants {
+            table: vec![(0, NONE); 64],
+            filter: [0; FILTER / 64],
+            rows: Vec::new(),
+            links: Vec::new(),
+            free: Vec::new(),
+            groups: 0,
+        }
     }
 }
 
@@ -283,8 +293,20 @@ impl MemWants {
         }
         let place = self.place(number);
         self.table[place] = (number, self.rows.len() as u32);
+        self.pass_filter(number);
         self.rows.push(Row { bits: 0, number, first: [EMPTY; GROUPS] });
         self.rows.len() - 1
+    }
+
+    fn pass_filter(&mut self, row: u64) {
+        let n = row as usize % FILTER;
+        self.filter[n / 64] |= 1 << (n % 64);
+    }
+
+    #[inline(always)]
+    fn may_have(&self, row: u64) -> bool {
+        let n = row as usize % FILTER;
+        self.filter[n / 64] >> (n % 64) & 1 != 0
     }
 
     /// Drops rows in which nothing is wanted; makes the table larger if most are wanted.
@@ -295,8 +317,10 @@ impl MemWants {
         } else {
             self.table.fill((0, NONE));
         }
+        self.filter = [0; FILTER / 64];
         for n in 0..self.rows.len() {
             let number = self.rows[n].number;
+            self.pass_filter(number);
             let place = self.place(number);
             self.table[place] = (number, n as u32);
         }
@@ -343,6 +367,9 @@ impl MemWants {
     pub fn touches(&self, addr: u64, len: u32) -> bool {
         let last = addr.wrapping_add(u64::from(len.max(1)) - 1);
         if addr >> ROW == last >> ROW {
+            if !self.may_have(addr >> ROW) {
+                return false;
+            }
             let Some(row) = self.row(addr >> ROW) else { return false };
             let (a, b) = (addr >> 3 & 63, last >> 3 & 63);
             return row.bits >> a & (u64::MAX >> (63 - (b - a))) != 0;

@@ -18,7 +18,7 @@ use trace::event::Event;
 use trace::format::Special;
 
 use crate::addresses::Addresses;
-use crate::code::Code;
+use crate::code::{Code, Outline};
 use crate::facts::Facts;
 use crate::insn::{Control, Maker};
 use crate::wants::FastSet;
@@ -66,6 +66,8 @@ pub struct Window {
     /// For each thread what decides at the end.
     pub(crate) at_end: HashMap<u32, AtEnd>,
     pub(crate) codes: Vec<Code>,
+    /// One for each code.
+    pub(crate) outlines: Vec<Outline>,
     /// For each instruction of the codes, is it the program's own? Empty: all are.
     pub(crate) own: Vec<bool>,
     /// The thread at the beginning and at the end.

@@ -23,7 +23,7 @@ use std::rc::Rc;
 use trace::event::{Event, Insn as InsnEvent, Mem};
 use trace::format::Special;
 
-use crate::code::{Code, Store};
+use crate::code::{Code, Outline, Store};
 use crate::decisions::{Decision, Decisions};
 use crate::facts::{Border, Facts, MayDefine};
 use crate::graph::{Input, Node, Site, Slice, Why};
@@ -377,20 +377,20 @@ impl<'w> Walk<'w> {
                     Cursor { address: &mut address, segment: &mut segment, call: &mut call, turn: &mut turn },
                 );
             } else {
-                let code = &window.codes[number as usize];
-                address -= code.accesses();
-                segment -= code.segments.len() as u32;
-                if self.awaited.is_some_and(|(at, _)| at < execution as u32) {
+                let outline = &window.outlines[number as usize];
+                address -= outline.accesses as usize;
+                segment -= u32::from(outline.segments);
+                let ahead = self.awaited.is_some_and(|(at, _)| at < execution as u32);
+                if self.options.relevant {
+                    let code = &window.codes[number as usize];
+                    if !ahead && matches!(code.control(), Control::Branch | Control::IndirectJump) {
+                        self.might_have_gone(execution as u32, code, segment);
+                    }
                     self.state.next = code.pc;
-                    continue;
                 }
-                if self.options.relevant && matches!(code.control(), Control::Branch | Control::IndirectJump) {
-                    self.might_have_gone(execution as u32, code, segment);
+                if !ahead && self.concerns(outline, number, address, segment) {
+                    self.block(execution as u32, &window.codes[number as usize], address, segment);
                 }
-                if self.concerns(code, address, segment) {
-                    self.block(execution as u32, code, address, segment);
-                }
-                self.state.next = code.pc;
             }
         }
     }
@@ -409,23 +409,28 @@ impl<'w> Walk<'w> {
 
     /// Might the block define something that is wanted?
     #[inline(always)]
-    fn concerns(&self, code: &Code, address: usize, segment: u32) -> bool {
-        let last = segment + code.segments.len() as u32 - 1;
-        if self.state.regs.any & code.defines != 0
+    fn concerns(&self, block: &Outline, number: u32, address: usize, segment: u32) -> bool {
+        let last = segment + u32::from(block.segments) - 1;
+        if self.state.regs.any & block.defines != 0
             || self.state.decisions.is_wanted(last)
             || self.state.forced.is_some()
             || self.awaited.is_some()
         {
             return true;
         }
-        if code.saves_state && !self.state.aside.is_empty() {
+        if block.saves_state && !self.state.aside.is_empty() {
             return true;
         }
         let store = |(n, size): &(u16, u32)| {
             let addr = self.window.addresses.at(address + usize::from(*n));
             *size != 0 && self.state.mem.touches(addr, *size)
         };
-        self.state.mem.groups != 0 && code.stores.iter().any(store)
+        match block.store {
+            _ if self.state.mem.groups == 0 => false,
+            Store::None => false,
+            Store::One(n, size) => store(&(n, size)),
+            Store::Other => self.window.codes[number as usize].stores.iter().any(store),
+        }
     }
 
     fn block(&mut self, execution: u32, code: &'w Code, address: usize, segment: u32) {
