@@ -2,7 +2,7 @@
 //!
 //! `slice_speed RECORDING NATIVE-SECONDS MILLIONS…` takes the end of the recording's first process as the end of every
 //! window, traces windows of about so many million instructions, and slices each from the last 20 loads of distinct addresses
-//! in the program's own code, or from as many as fit into a minute. One line of JSON per window. In small windows it makes
+//! in the program's own code, or from as many as fit into half a minute. One line of JSON per window. In small windows it makes
 //! sure that slices with nodes say the same. `cargo xtask bench slice` runs it and publishes the rows.
 
 use clew::slice::{facts::Program, tracing};
@@ -18,7 +18,7 @@ type Any = Box<dyn std::error::Error>;
 
 const SLICES: usize = 20;
 /// No further slice of a window is begun after this time.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(30);
 /// Instructions of the code that make a first page.
 const PAGE: usize = 50;
 /// In windows of fewer instructions, slices with nodes are compared with those without.

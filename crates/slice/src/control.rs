@@ -110,6 +110,8 @@ struct Thread {
     sent: Option<u32>,
     /// Returns from the frame with which the window began, and from its callers.
     left: u32,
+    /// Registers that the frame that is first now has put aside in the window.
+    first_saved: Vec<(RegId, u64)>,
 }
 
 impl Thread {
@@ -150,6 +152,7 @@ impl Thread {
     /// The frame with which the window began, or one of its callers, is left.
     fn leave_first(&mut self) {
         self.open.clear();
+        self.first_saved.clear();
         self.left += 1;
     }
 
@@ -219,13 +222,16 @@ impl Thread {
 
     /// An instruction at a function's border ran. Is it a restore of what was not put aside there?
     fn border(&mut self, border: Border, slot: u64) -> bool {
-        let Some(frame) = self.frames.last_mut() else { return matches!(border, Border::Restore(_)) };
+        let is_first = self.frames.is_empty();
+        let saved = self.frames.last_mut().map_or(&mut self.first_saved, |f| &mut f.saved);
         match border {
             Border::Save(reg) => {
-                frame.saved.push((reg, slot));
+                saved.push((reg, slot));
                 false
             }
-            Border::Restore(reg) => !frame.saved.contains(&(reg, slot)),
+            // A function that was entered before the window put its registers aside there.
+            Border::Restore(reg) if is_first && saved.iter().all(|(r, _)| *r != reg) => false,
+            Border::Restore(reg) => !saved.contains(&(reg, slot)),
         }
     }
 

@@ -120,12 +120,17 @@ impl Made {
         (nodes.into_iter().map(|n| n.2).collect(), slice.inputs)
     }
 
-    pub fn whole_slice(mut self, known: &mut Known, criterion: &Criterion, options: &Options) -> Slice {
+    pub fn whole_slice(self, known: &mut Known, criterion: &Criterion, options: &Options) -> Slice {
+        backward(&self.window(known), criterion, options, known, &mut || false)
+    }
+
+    /// The window, prepared.
+    pub fn window(mut self, known: &mut Known) -> Window {
         for code in &mut self.window.codes {
             code.refine(known, true);
         }
         self.window.calls = self.calls.into_iter().map(Some).collect();
         crate::control::find_parents(&mut self.window, known, false);
-        backward(&self.window, criterion, options, known, &mut || false)
+        self.window
     }
 }

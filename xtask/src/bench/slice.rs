@@ -72,7 +72,12 @@ fn chosen(stage: &Stage, shrink: u64) -> Result<Vec<Workload>, String> {
 fn publish(table: &str) -> Result<(), String> {
     let path = root().join("docs/performance.md");
     let text = fs::read_to_string(&path).map_err(|e| e.to_string())?;
-    let section = format!("Made by `cargo xtask bench slice --publish`. {}\n\n{HEAD}{table}", machine());
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').nth(2).unwrap_or("?");
+    let section = format!(
+        "Made by `cargo xtask bench slice --publish`. {} Processes that wanted to run meanwhile, these included: {load}.\n\n{HEAD}{table}",
+        machine()
+    );
     let text = replace_between(&text, BEGIN, END, &section).ok_or("the markers of docs/performance.md are gone")?;
     fs::write(&path, text).map_err(|e| e.to_string())
 }

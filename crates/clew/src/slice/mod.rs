@@ -38,6 +38,8 @@ use std::time::{Duration, Instant};
 use tracing::Traced;
 use windows::{Followed, Windows};
 
+/// Millions of instructions in the window that is traced first: what is near the criterion should not wait for the rest.
+const FIRST_WINDOW: u64 = 100;
 /// Instructions of a slice beyond which it is cut: each takes some 64 bytes of memory.
 const MOST_NODES: usize = 30_000_000;
 
@@ -223,7 +225,8 @@ impl Job<'_> {
                     let text = "the process was forked: what happened before, in its parent, was not traced";
                     limits.push(text.into());
                 }
-                (since.filter(|since| *since < moment), moment, self.options.window)
+                let most = if self.needs_no_nodes() { FIRST_WINDOW } else { u64::MAX };
+                (since.filter(|since| *since < moment), moment, self.options.window.min(most))
             }
         };
         let traced = tracing::trace(session, from, to, millions, stop).map_err(Refusal::internal)?;
