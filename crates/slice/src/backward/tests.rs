@@ -151,7 +151,7 @@ fn a_slice_of_two_windows_is_that_of_one() {
     };
     let options = Options { only_sites: true, ..Options::default() };
     for criterion in [register(RBX, 0xff), register(RAX, 0xff), memory(0x6000, 1)] {
-        let mut slice = |windows: &[Window]| {
+        let slice = |windows: &[Window]| {
             let mut backward = Backward::new(&criterion, &options);
             windows.iter().rev().for_each(|w| backward.walk(w, &mut NoFacts, &mut || false));
             let slice = backward.finish();
