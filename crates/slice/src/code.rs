@@ -4,6 +4,43 @@ use trace::block::Block;
 
 use crate::facts::{Border, Facts};
 use crate::insn::{Control, Insn, Maker, Place, StateMove};
+use crate::quick::Quick;
+
+/// What an instruction stores, as far as it can be told quickly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Store {
+    None,
+    /// One access of the block, of this size.
+    One(u16, u32),
+    /// It must be looked at.
+    Other,
+}
+
+/// What a backward walk looks at first of an instruction: might it matter?
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    /// Registers that it may define, as bits.
+    pub defines: u64,
+    pub store: Store,
+    /// Its segment, counted in this block.
+    pub segment: u16,
+    pub border: Option<Border>,
+    /// What it makes of what, if that is simple.
+    pub quick: Option<Quick>,
+}
+
+/// What a backward walk looks at first of a block. Kept apart from the rest, so that those of all blocks that run often
+/// stay in the processor's cache.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outline {
+    /// Registers that it may define, as bits.
+    pub defines: u64,
+    pub store: Store,
+    pub accesses: u32,
+    pub segments: u16,
+    /// It saves the registers for floating point and vectors as a whole.
+    pub saves_state: bool,
+}
 
 /// One block.
 #[derive(Clone, Debug)]
@@ -25,6 +62,10 @@ pub struct Code {
     pub saves_state: bool,
     /// What registers of callers its instructions save and restore.
     pub borders: Vec<(u16, Border)>,
+    /// One for each instruction.
+    pub(crate) steps: Vec<Step>,
+    /// The number of its first instruction among those of all codes of its window.
+    pub(crate) first_site: u32,
 }
 
 impl Code {
@@ -40,6 +81,8 @@ impl Code {
             given: false,
             saves_state: false,
             borders: Vec::new(),
+            steps: Vec::new(),
+            first_site: 0,
         };
         for (n, i) in block.insns.iter().enumerate() {
             let accesses = block.plan.accesses_of(n);
@@ -74,6 +117,38 @@ impl Code {
             let border = |(n, i): (usize, &Insn)| facts.border(i.pc).map(|b| (n as u16, b));
             self.borders = self.insns.iter().enumerate().filter_map(border).collect();
         }
+        self.steps = (0..self.insns.len()).map(|n| self.step(n)).collect();
+    }
+
+    pub(crate) fn outline(&self) -> Outline {
+        let store = match self.stores[..] {
+            [] => Store::None,
+            [(access, size)] if size != 0 => Store::One(access, size),
+            _ => Store::Other,
+        };
+        Outline {
+            defines: self.defines,
+            store,
+            accesses: self.accesses() as u32,
+            segments: self.segments.len() as u16,
+            saves_state: self.saves_state,
+        }
+    }
+
+    fn step(&self, n: usize) -> Step {
+        let insn = &self.insns[n];
+        let accesses = self.accesses_of(n);
+        let mut stores = self.stores.iter().filter(|(access, _)| accesses.contains(&usize::from(*access)));
+        let store = match (stores.next(), stores.next()) {
+            _ if insn.state.is_some() => Store::Other,
+            (None, _) => Store::None,
+            (Some((access, size)), None) if *size != 0 => Store::One(*access, *size),
+            _ => Store::Other,
+        };
+        let segment = self.segment_of(n as u16) as u16;
+        let border = self.border(n as u16);
+        let quick = if self.given { None } else { Quick::new(insn, accesses, border) };
+        Step { defines: insn.defines, store, segment, border, quick }
     }
 
     pub fn accesses(&self) -> usize {

@@ -12,15 +12,17 @@
 //!
 //! Source: Xin and Zhang, Efficient online detection of dynamic control dependence (ISSTA 2007).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 use trace::event::Event;
 use trace::format::Special;
 
+use crate::code::Code;
 use crate::facts::{Border, Facts, Merge};
 use crate::insn::Control;
 use crate::registers::RegId;
-use crate::window::{EVENTS, NOTHING, Window};
+use crate::wants::{FastMap, FastSet};
+use crate::window::{AtEnd, EVENTS, NOTHING, Window, before};
 
 /// Calls that send signals: kill, rt_sigqueueinfo, tkill, tgkill, rt_tgsigqueueinfo.
 const SENDS: [u64; 5] = [62, 129, 200, 234, 297];
@@ -32,6 +34,20 @@ struct Open {
     segment: u32,
     merge: Merge,
     frame: u32,
+}
+
+/// Which places were found to be in the same function: each call through a stub asks this of all frames.
+type KnownFunctions = FastMap<(u64, u64), bool>;
+
+struct Functions<'a> {
+    facts: &'a mut dyn Facts,
+    known: &'a mut KnownFunctions,
+}
+
+impl Functions<'_> {
+    fn are_same(&mut self, a: u64, b: u64) -> bool {
+        *self.known.entry((a, b)).or_insert_with(|| self.facts.same_function(a, b))
+    }
 }
 
 /// One call that has not returned.
@@ -92,6 +108,10 @@ struct Thread {
     returned: Option<(u32, u64)>,
     /// The call just made sent a signal.
     sent: Option<u32>,
+    /// Returns from the frame with which the window began, and from its callers.
+    left: u32,
+    /// Registers that the frame that is first now has put aside in the window.
+    first_saved: Vec<(RegId, u64)>,
 }
 
 impl Thread {
@@ -112,8 +132,28 @@ impl Thread {
     fn decider(&self) -> u32 {
         match self.open.last() {
             Some(o) if o.frame == self.depth() => o.segment,
-            _ => self.frames.last().map_or(NOTHING, |f| f.call),
+            _ => self.frames.last().map_or_else(|| before(self.left), |f| f.call),
         }
+    }
+
+    /// What decides in the frame that runs, in its caller, and so on to the one with which the window began.
+    fn at_end(&self) -> AtEnd {
+        let in_frame = |depth: usize| {
+            let open = self.open.iter().rev().find(|o| o.frame == depth as u32).map(|o| o.segment);
+            let call = || depth.checked_sub(1).map_or_else(|| before(self.left), |n| self.frames[n].call);
+            open.unwrap_or_else(call)
+        };
+        // A function that has just been called and has not begun is one more.
+        let called = self.called.map(|c| c.segment);
+        let deciders = called.into_iter().chain((0..=self.frames.len()).rev().map(in_frame)).collect();
+        AtEnd { deciders, left: self.left }
+    }
+
+    /// The frame with which the window began, or one of its callers, is left.
+    fn leave_first(&mut self) {
+        self.open.clear();
+        self.first_saved.clear();
+        self.left += 1;
     }
 
     fn branch(&mut self, segment: u32, merge: Merge) {
@@ -143,6 +183,9 @@ impl Thread {
         {
             self.drop_frame();
         }
+        if self.frames.is_empty() {
+            self.leave_first();
+        }
     }
 
     /// A handler begins; `sent` is the call by which the thread sent the signal to itself.
@@ -156,32 +199,39 @@ impl Thread {
     }
 
     fn sigreturn(&mut self) {
-        if let Some(n) = self.frames.iter().rposition(|f| f.slot == 0) {
-            self.truncate(n);
+        match self.frames.iter().rposition(|f| f.slot == 0) {
+            Some(n) => self.truncate(n),
+            None => {
+                self.truncate(0);
+                self.leave_first();
+            }
         }
     }
 
     /// A jump led here: into another function that is under way, perhaps.
-    fn land(&mut self, from: u64, to: u64, facts: &mut dyn Facts) {
-        if facts.same_function(from, to) {
+    fn land(&mut self, from: u64, to: u64, functions: &mut Functions<'_>) {
+        if functions.are_same(from, to) {
             return;
         }
         let barrier = self.frames.iter().rposition(|f| f.slot == 0).map_or(0, |n| n + 1);
-        let under_way = |f: &Frame, facts: &mut dyn Facts| f.pc != to && facts.same_function(f.pc, to);
-        if let Some(n) = (barrier..self.frames.len()).rev().find(|n| under_way(&self.frames[*n], facts)) {
+        let mut under_way = |f: &Frame| f.pc != to && functions.are_same(f.pc, to);
+        if let Some(n) = (barrier..self.frames.len()).rev().find(|n| under_way(&self.frames[*n])) {
             self.truncate(n + 1);
         }
     }
 
     /// An instruction at a function's border ran. Is it a restore of what was not put aside there?
     fn border(&mut self, border: Border, slot: u64) -> bool {
-        let Some(frame) = self.frames.last_mut() else { return matches!(border, Border::Restore(_)) };
+        let is_first = self.frames.is_empty();
+        let saved = self.frames.last_mut().map_or(&mut self.first_saved, |f| &mut f.saved);
         match border {
             Border::Save(reg) => {
-                frame.saved.push((reg, slot));
+                saved.push((reg, slot));
                 false
             }
-            Border::Restore(reg) => !frame.saved.contains(&(reg, slot)),
+            // A function that was entered before the window put its registers aside there.
+            Border::Restore(reg) if is_first && saved.iter().all(|(r, _)| *r != reg) => false,
+            Border::Restore(reg) => !saved.contains(&(reg, slot)),
         }
     }
 
@@ -201,6 +251,7 @@ impl Thread {
 
 /// Fills in the parents of a window.
 pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_frames: bool) {
+    window.outlines = window.codes.iter().map(Code::outline).collect();
     let mut pass = Pass {
         window,
         facts,
@@ -210,7 +261,8 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_fram
         merges: vec![None; window.codes.len()],
         parents: Vec::with_capacity(window.blocks.len() + window.blocks.len() / 4),
         address: 0,
-        unpaired: HashSet::new(),
+        unpaired: FastSet::default(),
+        known: KnownFunctions::default(),
         slots: keep_frames.then(Slots::default),
     };
     let (mut first_event, mut run) = (0, 0);
@@ -226,10 +278,12 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_fram
         first_event = end;
     }
     let last_parent = pass.thread.decider();
+    pass.threads.insert(pass.now, std::mem::take(&mut pass.thread));
+    let at_end = pass.threads.iter().map(|(tid, t)| (*tid, t.at_end())).collect();
     let Pass { parents, unpaired, slots, .. } = pass;
     let slots = slots.unwrap_or_default();
     (window.parents, window.unpaired, window.last_parent) = (parents, unpaired, last_parent);
-    (window.frame_of, window.slots) = (slots.of, slots.slots);
+    (window.frame_of, window.slots, window.at_end) = (slots.of, slots.slots, at_end);
 }
 
 /// One way through a window, from its beginning.
@@ -245,7 +299,8 @@ struct Pass<'w> {
     parents: Vec<u32>,
     /// Addresses passed so far.
     address: usize,
-    unpaired: HashSet<(u32, u16)>,
+    unpaired: FastSet<(u32, u16)>,
+    known: KnownFunctions,
     slots: Option<Slots>,
 }
 
@@ -260,21 +315,21 @@ impl Pass<'_> {
     fn block(&mut self, execution: u32, number: u32) {
         let window = self.window;
         let code = &window.codes[number as usize];
-        begin(&mut self.thread, code.pc, self.facts);
+        begin(&mut self.thread, code.pc, &mut Functions { facts: self.facts, known: &mut self.known });
         self.note_frame();
         for s in &code.segments {
             self.parents.push(self.thread.arrive(code.insns[usize::from(*s)].pc));
         }
         for (insn, border) in &code.borders {
             let first = self.address + code.accesses_of(usize::from(*insn)).start;
-            let slot = window.addresses.get(first).copied().unwrap_or(0);
+            let slot = if first < window.addresses.len() { window.addresses.at(first) } else { 0 };
             if self.thread.border(*border, slot) {
                 self.unpaired.insert((execution, *insn));
             }
         }
         self.address += code.accesses();
         if let Some(last) = code.insns.last() {
-            let slot = self.address.checked_sub(1).map_or(0, |n| window.addresses[n]);
+            let slot = self.address.checked_sub(1).map_or(0, |n| window.addresses.at(n));
             self.leave((last.control, last.pc, code.end), slot, number);
         }
     }
@@ -285,7 +340,7 @@ impl Pass<'_> {
         match window.events[n] {
             Event::Insn(i) | Event::RepPart(i) => {
                 let code = &window.codes[i.block as usize];
-                begin(&mut self.thread, i.pc, self.facts);
+                begin(&mut self.thread, i.pc, &mut Functions { facts: self.facts, known: &mut self.known });
                 self.parents.push(self.thread.arrive(i.pc));
                 if let Some(border) = code.border(i.index)
                     && let Some(Event::Mem(m)) = window.events.get(n + 1)
@@ -329,7 +384,7 @@ impl Pass<'_> {
 }
 
 /// Code at `pc` runs next: the frame of a call that has just been made begins here.
-fn begin(thread: &mut Thread, pc: u64, facts: &mut dyn Facts) {
+fn begin(thread: &mut Thread, pc: u64, functions: &mut Functions<'_>) {
     thread.sent = None;
     if let Some(called) = thread.called.take() {
         thread.call(called, pc);
@@ -341,7 +396,7 @@ fn begin(thread: &mut Thread, pc: u64, facts: &mut dyn Facts) {
         thread.branch(segment, Merge::Exit);
     }
     if let Some(from) = thread.jumped.take() {
-        thread.land(from, pc, facts);
+        thread.land(from, pc, functions);
     }
 }
 

@@ -42,9 +42,9 @@ impl Window {
             }
             let code = &self.codes[number as usize];
             for (n, insn) in code.insns.iter().enumerate() {
-                let at = &self.addresses[address..][code.accesses_of(n)];
                 touched.clear();
-                touched.extend(at.iter().zip(&insn.mem).map(|(at, m)| (*at, u64::from(m.size))));
+                let at = code.accesses_of(n).map(|n| self.addresses.at(address + n));
+                touched.extend(at.zip(&insn.mem).map(|(at, m)| (at, u64::from(m.size))));
                 let (touched, insn) = (&touched[..], insn);
                 let given = code.given;
                 each(&Executed { execution, insn: n as u16, thread, code: insn, given, touched, complete: true });

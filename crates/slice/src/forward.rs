@@ -215,9 +215,8 @@ impl Walk<'_> {
 
     fn block(&mut self, execution: u32, code: &Code, address: usize, segment: u32) {
         for (n, insn) in code.insns.iter().enumerate() {
-            let addresses = &self.window.addresses[address..][code.accesses_of(n)];
-            let touched: Vec<(u64, u64)> =
-                addresses.iter().zip(&insn.mem).map(|(a, m)| (*a, u64::from(m.size))).collect();
+            let addresses = code.accesses_of(n).map(|n| self.window.addresses.at(address + n));
+            let touched: Vec<(u64, u64)> = addresses.zip(&insn.mem).map(|(a, m)| (a, u64::from(m.size))).collect();
             let segment = segment + code.segment_of(n as u16) as u32;
             self.visit(insn, At { execution, insn: n as u16, segment }, &touched);
         }
@@ -293,6 +292,7 @@ impl Walk<'_> {
         let node = self.slice.nodes.len() as u32;
         let (execution, insn, segment, thread) = (at.execution, at.insn, at.segment, self.thread);
         self.slice.nodes.push(Node { pc, execution, insn, segment, thread, distance, via, why, call });
+        self.slice.size += 1;
         node
     }
 
@@ -337,5 +337,6 @@ pub fn chop(backward: &Slice, forward: &Slice) -> Slice {
         }
         node.via = numbers[via as usize];
     }
-    Slice { nodes, cut: backward.cut || forward.cut, ..Slice::default() }
+    let size = nodes.len().saturating_sub(1) as u64;
+    Slice { nodes, size, cut: backward.cut || forward.cut, ..Slice::default() }
 }

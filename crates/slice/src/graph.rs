@@ -1,5 +1,8 @@
 //! A slice: instructions that ran and matter, why each does, and how far it is from the criterion.
 
+use std::collections::BTreeMap;
+use std::time::Instant;
+
 use crate::registers::RegId;
 
 /// Why a node is in the slice.
@@ -51,10 +54,31 @@ pub enum Input {
     Mem { addr: u64, mask: u64, node: u32 },
 }
 
+/// What a slice comes to at one instruction of the code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Site {
+    pub pc: u64,
+    /// How many of its executions are in the slice, or led to library code that is.
+    pub instances: u64,
+    /// Steps from the criterion to the nearest of them, or of the library code that it led to.
+    pub distance: u32,
+}
+
 /// What is in the slice. Node 0 is the criterion itself, not an instruction.
 #[derive(Clone, Debug, Default)]
 pub struct Slice {
+    /// Only the criterion if nodes were not asked for ([`crate::Options::only_sites`]).
     pub nodes: Vec<Node>,
+    /// What it comes to at each instruction of the code, in the order of their addresses.
+    pub sites: Vec<Site>,
+    /// Executed instructions in the slice.
+    pub size: u64,
+    /// Dependences that were followed: registers, memory accesses and decisions that its instructions used.
+    pub uses: u64,
+    /// How often each system call, by its number, is in the slice.
+    pub calls: BTreeMap<u64, u64>,
+    /// When so many instructions of the code as asked for had been found ([`crate::Options::page`]).
+    pub first_page: Option<Instant>,
     /// Only if all edges were asked for.
     pub edges: Vec<Edge>,
     pub inputs: Vec<Input>,

@@ -154,9 +154,10 @@ impl Walk<'_> {
 
     fn block(&mut self, execution: u32, code: &Code, address: usize, segment: u32, touched: &mut Vec<(u64, u64)>) {
         for (n, insn) in code.insns.iter().enumerate() {
-            let addresses = &self.window.addresses[address..][code.accesses_of(n)];
+            let first = address + code.accesses_of(n).start;
             touched.clear();
-            touched.extend(addresses.iter().zip(&insn.mem).map(|(a, m)| (*a, u64::from(m.size))));
+            let sizes = insn.mem.iter().take(code.accesses_of(n).len()).enumerate();
+            touched.extend(sizes.map(|(k, m)| (self.window.addresses.at(first + k), u64::from(m.size))));
             self.visit(insn, execution, segment + code.segment_of(n as u16) as u32, touched);
         }
     }

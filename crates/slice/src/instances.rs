@@ -40,7 +40,7 @@ impl Window {
                 let made = &code.insns[usize::from(insn)];
                 let first = address + code.accesses_of(usize::from(insn)).start;
                 let written = made.mem.iter().enumerate().find(|(_, m)| m.write && m.size != 0);
-                let wrote = written.map(|(k, m)| (self.addresses[first + k], u64::from(m.size)));
+                let wrote = written.map(|(k, m)| (self.addresses.at(first + k), u64::from(m.size)));
                 if let Some(list) = found.get_mut(&made.pc) {
                     list.push(Instance { execution, insn, wrote });
                 }

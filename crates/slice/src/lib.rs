@@ -7,9 +7,11 @@
 //! [`window`] holds a traced stretch, [`insn`] says what each instruction makes of what, `control` who decided about
 //! what, [`mod@backward`] walks. Nothing here knows a live process; whoever has one feeds a [`window::Builder`].
 
+mod addresses;
 pub mod backward;
 pub mod code;
 mod control;
+mod decisions;
 pub mod executed;
 pub mod facts;
 pub mod forward;
@@ -19,17 +21,18 @@ pub mod insn;
 mod instances;
 #[cfg(test)]
 mod made;
+mod quick;
 pub mod registers;
 pub mod sites;
 mod syscalls;
 mod wants;
 pub mod window;
 
-pub use backward::{Criterion, Omit, Options, backward};
+pub use backward::{Backward, Criterion, Omit, Options, backward};
 pub use executed::Executed;
 pub use facts::{Border, Facts, MayDefine, Merge, NoFacts};
 pub use forward::{Forward, chop, forward};
-pub use graph::{Edge, Input, Node, Slice, Why};
+pub use graph::{Edge, Input, Node, Site, Slice, Why};
 pub use influence::{Influence, influence};
 pub use instances::Instance;
 pub use registers::RegId;

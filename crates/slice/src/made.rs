@@ -65,15 +65,14 @@ impl Made {
         let id = self.window.codes.len() as u32;
         let planner = self.planner.get_or_insert_with(Planner::new);
         let block = Block::new(&BlockDef { id, pc: GuestAddr(pc), bytes }, planner).expect("it decodes");
-        self.window.codes.push(Code::new(&block, &mut self.maker));
-        id
+        self.window.add_code(Code::new(&block, &mut self.maker))
     }
 
     /// The block runs and touches these addresses.
     pub fn ran(&mut self, block: u32, addresses: &[u64]) {
         assert_eq!(self.window.codes[block as usize].accesses(), addresses.len(), "addresses of block {block}");
         self.window.blocks.push(block);
-        self.window.addresses.extend_from_slice(addresses);
+        self.window.addresses.extend(addresses);
     }
 
     /// The string instruction that a block consists of runs so many times; addresses, and whether they are read.
@@ -121,12 +120,17 @@ impl Made {
         (nodes.into_iter().map(|n| n.2).collect(), slice.inputs)
     }
 
-    pub fn whole_slice(mut self, known: &mut Known, criterion: &Criterion, options: &Options) -> Slice {
+    pub fn whole_slice(self, known: &mut Known, criterion: &Criterion, options: &Options) -> Slice {
+        backward(&self.window(known), criterion, options, known, &mut || false)
+    }
+
+    /// The window, prepared.
+    pub fn window(mut self, known: &mut Known) -> Window {
         for code in &mut self.window.codes {
             code.refine(known, true);
         }
         self.window.calls = self.calls.into_iter().map(Some).collect();
         crate::control::find_parents(&mut self.window, known, false);
-        backward(&self.window, criterion, options, known, &mut || false)
+        self.window
     }
 }

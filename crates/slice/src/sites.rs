@@ -3,7 +3,7 @@
 use trace::event::Event;
 use trace::format::Special;
 
-use crate::window::{EVENTS, NOTHING, Window};
+use crate::window::{BEFORE, EVENTS, Window};
 
 /// Answers where segments of a window are.
 pub struct Sites<'w> {
@@ -54,7 +54,7 @@ impl<'w> Sites<'w> {
 
     /// The segment whose end decided that this one ran, if any did.
     pub fn parent(&self, segment: u32) -> Option<u32> {
-        self.window.parents.get(segment as usize).copied().filter(|p| *p != NOTHING)
+        self.window.parents.get(segment as usize).copied().filter(|p| *p < BEFORE)
     }
 }
 

@@ -6,21 +6,30 @@
 //! parents     p  p  p  p  p …         one for each segment: the segment at whose end the deciding branch stands
 //! ```
 //! Arrays are walked from both ends, so nothing says where the addresses of a block begin. Per instruction this takes about
-//! five bytes.
+//! three bytes.
+//!
+//! A window may begin anywhere in a run. What decided about code whose functions, or branches, began before is told by
+//! naming the frame: the one that ran at the beginning, its caller, and so on. The window before knows what decided there
+//! at its end ([`Window::at_end`]).
 
 use std::collections::{HashMap, HashSet};
 use trace::chunk::{Chunk, ChunkSink, EXPLICIT};
 use trace::event::Event;
 use trace::format::Special;
 
-use crate::code::Code;
+use crate::addresses::Addresses;
+use crate::code::{Code, Outline};
 use crate::facts::Facts;
 use crate::insn::{Control, Maker};
+use crate::wants::FastSet;
 
 /// In `blocks`: the next run of events.
 pub(crate) const EVENTS: u32 = u32::MAX;
-/// Not decided by anything in the window.
+/// Not decided by anything that is known.
 pub(crate) const NOTHING: u32 = u32::MAX;
+/// In `parents`, from here on: decided before the window, by whatever decided in the frame that ran at its beginning, in the
+/// caller of that, and so on.
+pub(crate) const BEFORE: u32 = u32::MAX - (1 << 16);
 
 /// What a system call wrote into the guest and took from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,20 +40,36 @@ pub struct CallEffects {
     pub result: i64,
     /// Bytes that it wrote: address and length.
     pub writes: Vec<(u64, u64)>,
-    /// Number of its record in the log.
+    /// Number of its record in the log, and the tick at which it was made.
     pub record: u64,
+    pub tick: u64,
+}
+
+/// What decides about a thread at the end of a window.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AtEnd {
+    /// In the frame that runs, in its caller, and so on to one that was there at the window's beginning.
+    pub deciders: Vec<u32>,
+    /// How many callers that one is away from the frame that ran at the beginning.
+    pub left: u32,
 }
 
 /// The traced stretch.
 #[derive(Default)]
 pub struct Window {
     pub(crate) blocks: Vec<u32>,
-    pub(crate) addresses: Vec<u64>,
+    pub(crate) addresses: Addresses,
     pub(crate) events: Vec<Event>,
     /// For each run of events its end.
     pub(crate) runs: Vec<u32>,
     pub(crate) parents: Vec<u32>,
+    /// For each thread what decides at the end.
+    pub(crate) at_end: HashMap<u32, AtEnd>,
     pub(crate) codes: Vec<Code>,
+    /// One for each code.
+    pub(crate) outlines: Vec<Outline>,
+    /// For each instruction of the codes, is it the program's own? Empty: all are.
+    pub(crate) own: Vec<bool>,
     /// The thread at the beginning and at the end.
     pub(crate) threads: (u32, u32),
     /// For each event that another thread runs, or the same again, who ran before.
@@ -57,10 +82,15 @@ pub struct Window {
     pub(crate) frame_of: Vec<u32>,
     pub(crate) slots: Vec<u64>,
     /// Restores of registers that no save belongs to: execution and instruction.
-    pub(crate) unpaired: HashSet<(u32, u16)>,
+    pub(crate) unpaired: FastSet<(u32, u16)>,
     pub(crate) instructions: u64,
     /// The budget was used up: the beginning of what was to be traced is missing.
     pub cut: bool,
+}
+
+/// How `parents` names what decided before the window, so many callers away from the frame that ran at its beginning.
+pub(crate) fn before(callers: u32) -> u32 {
+    BEFORE + callers.min(NOTHING - 1 - BEFORE)
 }
 
 impl Window {
@@ -76,7 +106,7 @@ impl Window {
     /// Bytes that the arrays take.
     pub fn bytes(&self) -> usize {
         self.blocks.capacity() * 4
-            + self.addresses.capacity() * 8
+            + self.addresses.bytes()
             + self.parents.capacity() * 4
             + self.frame_of.capacity() * 4
             + self.events.capacity() * size_of::<Event>()
@@ -117,7 +147,8 @@ impl Window {
             }
             for (n, insn) in code.insns.iter().enumerate().rev() {
                 let first = address + code.accesses_of(n).start;
-                for at in insn.mem.iter().enumerate().filter(|(_, m)| m.read).map(|(k, _)| self.addresses[first + k]) {
+                for at in insn.mem.iter().enumerate().filter(|(_, m)| m.read).map(|(k, _)| self.addresses.at(first + k))
+                {
                     if found.len() < most && seen.insert(at) {
                         found.push(((execution as u32, n as u16), at));
                     }
@@ -125,6 +156,35 @@ impl Window {
             }
         }
         found
+    }
+
+    /// Adds a block of code; gives its number.
+    pub(crate) fn add_code(&mut self, mut code: Code) -> u32 {
+        code.first_site = self.sites() as u32;
+        self.codes.push(code);
+        self.codes.len() as u32 - 1
+    }
+
+    /// How many instructions the codes have.
+    pub(crate) fn sites(&self) -> usize {
+        self.codes.last().map_or(0, |c| c.first_site as usize + c.insns.len())
+    }
+
+    /// Tells which code is the program's own. Slices count other code at the own code that led to it.
+    pub fn mark_own(&mut self, mut is_own: impl FnMut(u64) -> bool) {
+        self.own = self.codes.iter().flat_map(|c| &c.insns).map(|i| is_own(i.pc)).collect();
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_own(&self, site: u32) -> bool {
+        self.own.get(site as usize).copied().unwrap_or(self.own.is_empty())
+    }
+
+    /// What decided at the end, in the frame of a thread that is so many callers away from the one that runs there.
+    pub(crate) fn at_end(&self, thread: u32, callers: u32) -> u32 {
+        let Some(AtEnd { deciders, left }) = self.at_end.get(&thread) else { return before(callers) };
+        let beyond = || before(callers - deciders.len() as u32 + left + 1);
+        deciders.get(callers as usize).copied().unwrap_or_else(beyond)
     }
 
     pub fn codes(&self) -> &[Code] {
@@ -188,8 +248,7 @@ impl Builder {
         if self.numbers.len() <= id {
             self.numbers.resize(id + 1, UNKNOWN);
         }
-        let number = self.window.codes.len() as u32;
-        self.window.codes.push(Code::new(block, &mut self.maker));
+        let number = self.window.add_code(Code::new(block, &mut self.maker));
         self.known.entry(block.pc).or_default().push(number);
         self.numbers[id] = number;
         Some(number)
@@ -274,7 +333,7 @@ impl ChunkSink for Builder {
             self.started = true;
             self.window.threads = (chunk.thread, chunk.thread);
         }
-        self.window.addresses.extend_from_slice(chunk.addresses);
+        self.window.addresses.extend(chunk.addresses);
         let (mut start, mut ends) = (0, chunk.explicit.iter());
         for &tag in chunk.blocks {
             if tag == EXPLICIT {

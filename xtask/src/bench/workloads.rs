@@ -77,6 +77,13 @@ pub fn all(stage: &Stage, shrink: u64) -> Result<Vec<Workload>, String> {
     Ok(rows)
 }
 
+/// Threads that share memory under locks, for `bench slice`: under Clew they take turns, so it is in no other table.
+pub fn threads(stage: &Stage, shrink: u64) -> Workload {
+    let program = stage.bin().join("bench-workers").display().to_string();
+    let rounds = (60_000 / shrink).max(1).to_string();
+    Workload { name: "threads".to_owned(), argv: vec![program, rounds], stdin: None, cpu_bound: true }
+}
+
 fn sql(n: u64) -> String {
     format!(
         "create table t(id integer primary key, g text, v integer);

@@ -91,7 +91,7 @@ pub struct Slice {
     /// Stop after this time and show what was found
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
     pub budget: Duration,
-    /// Trace at most so many million instructions before the criterion
+    /// Keep about so many million instructions in memory at a time
     #[arg(long, value_name = "MILLIONS", default_value_t = 500)]
     pub window: u64,
     /// Do not print progress and notes

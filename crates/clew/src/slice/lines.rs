@@ -132,6 +132,12 @@ struct Gathered {
     counts: BTreeMap<u64, (u64, u32)>,
 }
 
+impl Gathered {
+    fn new(origin: Origin) -> Gathered {
+        Gathered { origin, distance: u32::MAX, node: 0, data: false, counts: BTreeMap::new() }
+    }
+}
+
 /// Where a node is shown: its own place, or the call that led there.
 pub struct Squash<'a> {
     pub sites: Sites<'a>,
@@ -171,7 +177,26 @@ impl<'a> Squash<'a> {
     }
 }
 
-/// Gathers the lines of a slice; with that of the instruction that died, which is none that was executed.
+/// How often each instruction ran, and how many did in all.
+#[derive(Clone, Debug, Default)]
+pub struct Ran {
+    pub instructions: u64,
+    counts: HashMap<u64, u64>,
+}
+
+impl Ran {
+    /// Adds what ran in a window.
+    pub fn add(&mut self, window: &Window) {
+        self.instructions += window.instructions();
+        for (code, count) in window.codes().iter().zip(window.counts()).filter(|(_, count)| *count > 0) {
+            for insn in &code.insns {
+                *self.counts.entry(insn.pc).or_default() += count;
+            }
+        }
+    }
+}
+
+/// Gathers the lines of a slice of one window.
 pub fn gather(
     window: &Window,
     slice: &Slice,
@@ -180,17 +205,28 @@ pub fn gather(
     origins: &mut Origins<'_>,
     squash: &mut Squash<'_>,
 ) -> Lines {
+    let mut ran = Ran::default();
+    ran.add(window);
+    gather_ran(&ran, slice, data, died, origins, squash)
+}
+
+/// Gathers the lines of a slice; with that of the instruction that died, which is none that was executed.
+pub fn gather_ran(
+    ran: &Ran,
+    slice: &Slice,
+    data: &HashSet<(u32, u16)>,
+    died: Option<u64>,
+    origins: &mut Origins<'_>,
+    squash: &mut Squash<'_>,
+) -> Lines {
     let mut lines: HashMap<Key, Gathered> = HashMap::new();
+    if slice.nodes.len() <= 1 {
+        lines = of_sites(slice, origins, squash.libs);
+    }
     for (n, node) in slice.nodes.iter().enumerate().skip(1) {
         let Some((segment, pc)) = squash.shown(node, origins) else { continue };
         let origin = origins.of(pc);
-        let line = lines.entry(origin.key()).or_insert_with(|| Gathered {
-            origin: origin.clone(),
-            distance: u32::MAX,
-            node: 0,
-            data: false,
-            counts: BTreeMap::new(),
-        });
+        let line = lines.entry(origin.key()).or_insert_with(|| Gathered::new(origin.clone()));
         line.data |= data.contains(&(node.execution, node.insn));
         if node.distance < line.distance {
             (line.distance, line.node) = (node.distance, n as u32);
@@ -200,7 +236,7 @@ pub fn gather(
             *count = (count.0 + 1, segment);
         }
     }
-    let executed = executed(window, origins);
+    let executed = executed(ran, origins);
     let mut list: Vec<Line> = lines
         .into_iter()
         .map(|(key, g)| Line {
@@ -222,22 +258,29 @@ pub fn gather(
     Lines { list, executed: executed.len() }
 }
 
-/// How often each own line ran.
-fn executed(window: &Window, origins: &mut Origins<'_>) -> HashMap<Key, u64> {
-    let mut per_pc: HashMap<u64, u64> = HashMap::new();
-    for (code, count) in window.codes().iter().zip(window.counts()) {
-        for insn in code.insns.iter().filter(|_| count > 0) {
-            if origins.is_own(insn.pc) {
-                *per_pc.entry(insn.pc).or_default() += count;
-            }
+/// The lines of a slice that keeps no nodes.
+fn of_sites(slice: &Slice, origins: &mut Origins<'_>, libs: bool) -> HashMap<Key, Gathered> {
+    let mut lines: HashMap<Key, Gathered> = HashMap::new();
+    for site in &slice.sites {
+        if !libs && !origins.is_own(site.pc) {
+            continue;
         }
+        let origin = origins.of(site.pc);
+        let line = lines.entry(origin.key()).or_insert_with(|| Gathered::new(origin.clone()));
+        line.distance = line.distance.min(site.distance);
+        line.counts.insert(site.pc, (site.instances, u32::MAX));
     }
+    lines
+}
+
+/// How often each own line ran.
+fn executed(ran: &Ran, origins: &mut Origins<'_>) -> HashMap<Key, u64> {
     let mut lines = HashMap::new();
-    for (pc, count) in per_pc {
-        let origin = origins.of(pc);
-        if origin.line.is_some_and(|l| l > 0) {
+    for (pc, count) in &ran.counts {
+        let origin = origins.of(*pc);
+        if origin.own && origin.line.is_some_and(|l| l > 0) {
             let slot: &mut u64 = lines.entry(origin.key()).or_default();
-            *slot = (*slot).max(count);
+            *slot = (*slot).max(*count);
         }
     }
     lines

@@ -10,6 +10,7 @@ pub mod lines;
 pub mod outputs;
 mod show;
 pub mod tracing;
+mod windows;
 
 use crate::case;
 pub use crate::case::Refusal;
@@ -22,19 +23,23 @@ use crate::status;
 use crate::written::Written;
 use criterion::{Finder, Start};
 use facts::Program;
-use lines::{Origins, Squash};
+use lines::{Origins, Ran, Squash};
 use model::log::Ending;
 use model::serve::Moment;
 use recording::{Recording, UnitName};
 use session::{EngineProgram, Replayer, Session};
-use slice::{Builder, Criterion, Forward, Prepare, Slice, Window};
+use slice::{Criterion, Forward, Prepare, Slice, Window};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
+use tracing::Traced;
+use windows::{Followed, Windows};
 
+/// Millions of instructions in the window that is traced first: what is near the criterion should not wait for the rest.
+const FIRST_WINDOW: u64 = 100;
 /// Instructions of a slice beyond which it is cut: each takes some 64 bytes of memory.
 const MOST_NODES: usize = 30_000_000;
 
@@ -44,6 +49,8 @@ pub struct Answer {
     pub unit: UnitName,
     pub start: Start,
     pub window: Window,
+    /// What ran, in all windows that were traced.
+    pub ran: Ran,
     pub slice: Slice,
     /// What the value was made by, if that was asked for: executions and instructions.
     pub data: HashSet<(u32, u16)>,
@@ -67,10 +74,13 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
     let messages = Messages { paint: Paint::for_stderr(color, startup) };
     match find(options, startup, &messages) {
         Ok(answer) => {
-            let mut origins = Origins::new(&answer.loaded, &|n| answer.paths.get(n).cloned().flatten());
-            let mut squash = Squash::new(&answer.window, options.libs);
+            let mut origins = origins(&answer.loaded, &answer.paths);
+            // Without nodes there is nothing to look up in the window, and it may be large.
+            let nothing = Window::default();
+            let has_nodes = answer.slice.nodes.len() > 1;
+            let mut squash = Squash::new(if has_nodes { &answer.window } else { &nothing }, options.libs);
             let died = options.crash.then_some(answer.start.moment.pc);
-            let lines = lines::gather(&answer.window, &answer.slice, &answer.data, died, &mut origins, &mut squash);
+            let lines = lines::gather_ran(&answer.ran, &answer.slice, &answer.data, died, &mut origins, &mut squash);
             let paint = Paint::for_stdout(color, startup);
             let mut show = show::Show { answer: &answer, lines: &lines, origins, squash, options, paint };
             match show.all() {
@@ -147,45 +157,67 @@ impl Job<'_> {
         let paths = original_paths(recording, &unit, &loaded);
         let chopped = self.chopped(&loaded)?;
         self.say("tracing");
-        let (traced, mut limits) = self.trace(&mut session, unit, start.moment, &mut stop)?;
+        let (traced, since, mut limits) = self.trace(&mut session, unit, start.moment, &mut stop)?;
         times.trace = begun.elapsed() - times.find;
         self.say("finding out what decided about what");
         let calls = tracing::calls(recording, &unit).map_err(Refusal::internal)?;
         let facts = Program::new(&session, &loaded, &paths, !self.options.no_refinement);
         let mut facts = facts.map_err(Refusal::internal)?;
-        let how = Prepare { bypass: !self.options.no_bypass, frames: self.relevant() || self.names() };
-        let window = traced.finish(&mut facts, calls, how);
-        times.prepare = begun.elapsed() - times.find - times.trace;
-        self.say("following dependences");
+        let prepare = Prepare { bypass: !self.options.no_bypass, frames: self.relevant() || self.names() };
         let how = self.how(&start, stacks(&session)?);
-        let (slice, data) = self.follow(&window, &start.criterion, chopped.as_ref(), &how, &mut facts, &mut stop);
+        let own = (how.only_sites && !self.options.libs).then(|| origins(&loaded, &paths));
+        let mut windows = Windows {
+            session: &mut session,
+            facts: &mut facts,
+            calls,
+            how: prepare,
+            start: since,
+            millions: self.options.window,
+            origins: own,
+            times: &mut times,
+        };
+        let (followed, data) = if how.only_sites {
+            let followed = windows.follow(traced, &start.criterion, &how, &mut stop).map_err(Refusal::internal)?;
+            (followed, HashSet::new())
+        } else {
+            self.note_cut(&traced, &mut limits);
+            let (window, _) = windows.prepare(traced);
+            self.say("following dependences");
+            let (slice, data) = self.follow(&window, &start.criterion, chopped.as_ref(), &how, &mut facts, &mut stop);
+            let mut ran = Ran::default();
+            ran.add(&window);
+            (Followed { slice, window, ran, stopped: None }, data)
+        };
         self.say("");
         times.slice = begun.elapsed() - times.find - times.trace - times.prepare;
-        if slice.cut {
-            let why = match slice.nodes.len() > MOST_NODES {
-                true => "it has too many instructions",
-                false => "the time ran out, or it was interrupted (--budget)",
-            };
-            limits.push(format!("the slice is not complete: {why}; it was followed from the criterion back so far"));
-        }
+        let Followed { slice, window, ran, stopped } = followed;
+        limits.extend(unfinished(&slice, stopped));
         let recording = self.name();
-        Ok(Answer { recording, unit, start, window, slice, data, loaded, paths, limits, times })
+        Ok(Answer { recording, unit, start, window, ran, slice, data, loaded, paths, limits, times })
     }
 
-    /// Traces what the slice needs, and says what that leaves out.
+    /// Says what a slice with nodes, which stays in one window, leaves out.
+    fn note_cut(&self, traced: &Traced, limits: &mut Vec<String>) {
+        if traced.cut {
+            let n = self.options.window;
+            limits.push(format!("only about the last {n} million instructions were traced (--window)"));
+        }
+    }
+
+    /// Traces what the slice needs first. Gives that, where what it may need begins, and what that leaves out.
     fn trace(
         &self,
         session: &mut Session,
         unit: UnitName,
         moment: Moment,
         stop: &mut dyn FnMut() -> bool,
-    ) -> Result<(Builder, Vec<String>), Refusal> {
+    ) -> Result<(Traced, Moment, Vec<String>), Refusal> {
         let recording = &self.opened.recording;
         let mut limits = self.limits(unit);
-        let (from, to) = match self.options.forward {
+        let (from, to, millions) = match self.options.forward {
             true => {
                 session.seek_end(stop).map_err(Refusal::internal)?;
-                (Some(moment), session.moment())
+                (Some(moment), session.moment(), u64::MAX)
             }
             false => {
                 let since = tracing::forked_since(session, recording, &unit, stop).map_err(Refusal::internal)?;
@@ -193,15 +225,12 @@ impl Job<'_> {
                     let text = "the process was forked: what happened before, in its parent, was not traced";
                     limits.push(text.into());
                 }
-                (since.filter(|since| *since < moment), moment)
+                let most = if self.needs_no_nodes() { FIRST_WINDOW } else { u64::MAX };
+                (since.filter(|since| *since < moment), moment, self.options.window.min(most))
             }
         };
-        let traced = tracing::trace(session, from, to, self.options.window, stop).map_err(Refusal::internal)?;
-        if traced.cut {
-            let n = self.options.window;
-            limits.push(format!("only about the last {n} million instructions were traced (--window)"));
-        }
-        Ok((traced.builder, limits))
+        let traced = tracing::trace(session, from, to, millions, stop).map_err(Refusal::internal)?;
+        Ok((traced, from.unwrap_or_else(|| session.start_moment()), limits))
     }
 
     /// How dependences are followed.
@@ -218,6 +247,7 @@ impl Job<'_> {
             relevant: self.relevant(),
             pointers: self.options.pointers,
             missing_output: self.is_missing(),
+            only_sites: self.needs_no_nodes(),
             stacks,
             ..slice::Options::default()
         }
@@ -273,6 +303,12 @@ impl Job<'_> {
         self.options.output.as_deref().is_some_and(|o| o.ends_with("end"))
     }
 
+    /// Is only counted what is in the slice? Edges, paths and parts need every node.
+    fn needs_no_nodes(&self) -> bool {
+        let o = self.options;
+        !(self.names() || o.parts || o.forward || o.chop.is_some() || self.relevant())
+    }
+
     /// Are variables named?
     fn names(&self) -> bool {
         self.options.edges || self.options.dot || self.options.path.is_some()
@@ -317,6 +353,21 @@ impl Job<'_> {
         let inexact = unit.iter().flat_map(|u| &u.inexact);
         inexact.map(|(n, why)| format!("inexact from record {n} on: {why}")).collect()
     }
+}
+
+/// Where code comes from, and whose it is.
+fn origins<'a>(loaded: &'a image::LoadedImages, paths: &[Option<std::path::PathBuf>]) -> Origins<'a> {
+    Origins::new(loaded, &|n| paths.get(n).cloned().flatten())
+}
+
+/// Why a slice is not complete, if it is not.
+fn unfinished(slice: &Slice, stopped: Option<Moment>) -> Option<String> {
+    let why = match slice.nodes.len() > MOST_NODES {
+        true => "it has too many instructions",
+        false => "the time ran out, or it was interrupted (--budget)",
+    };
+    let how_far = stopped.map_or_else(|| "so far".to_owned(), |moment| format!("to {moment}"));
+    slice.cut.then(|| format!("the slice is not complete: {why}; it was followed from the criterion back {how_far}"))
 }
 
 /// Where the main thread's stack is, with room to grow.

@@ -112,8 +112,8 @@ impl Show<'_> {
             "{} of {} executed lines ({share:.0} %), {} of {} executed instructions, {:.1} s",
             own,
             self.lines.executed,
-            a.slice.nodes.len() - 1,
-            a.window.instructions(),
+            a.slice.size,
+            a.ran.instructions,
             (a.times.find + a.times.trace + a.times.prepare + a.times.slice).as_secs_f64()
         )
     }
@@ -122,9 +122,12 @@ impl Show<'_> {
     fn inputs(&self) -> Vec<String> {
         let a = self.answer;
         let mut calls: BTreeMap<&'static str, u64> = BTreeMap::new();
-        for node in a.slice.nodes.iter().filter(|n| n.call.is_some()) {
-            let nr = node.call.and_then(|c| a.window.call(c)).map_or(u64::MAX, |c| c.nr);
+        let of_node = |n: &slice::Node| n.call.map(|c| a.window.call(c).map_or(u64::MAX, |c| c.nr));
+        for nr in a.slice.nodes.iter().filter_map(of_node) {
             *calls.entry(model_name(nr)).or_default() += 1;
+        }
+        for (nr, n) in a.slice.calls.iter().filter(|_| a.slice.nodes.len() <= 1) {
+            *calls.entry(model_name(*nr)).or_default() += n;
         }
         let mut words: Vec<String> = calls.iter().map(|(name, n)| format!("{} of {name}", count(*n, "call"))).collect();
         let memory = a.slice.inputs.iter().filter(|i| matches!(i, Input::Mem { .. })).count();
@@ -297,8 +300,8 @@ impl Show<'_> {
             "slice": {
                 "lines": self.own_lines(),
                 "executed_lines": self.lines.executed,
-                "instructions": a.slice.nodes.len() - 1,
-                "executed_instructions": a.window.instructions(),
+                "instructions": a.slice.size,
+                "executed_instructions": a.ran.instructions,
                 "bypassed": a.slice.bypassed,
                 "memory": a.window.bytes(),
             },

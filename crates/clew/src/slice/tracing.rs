@@ -27,11 +27,13 @@ impl ChunkSink for Shared {
 /// What was traced.
 pub struct Traced {
     pub builder: Builder,
-    /// The beginning of the run is missing.
+    /// Where the trace begins.
+    pub from: Moment,
+    /// The beginning of what was to be traced is missing.
     pub cut: bool,
 }
 
-/// Traces up to `to`, from the beginning or `from`, at most so many million instructions.
+/// Traces up to `to`, from the beginning or `from`, or as much of it before `to` as has about so many million instructions.
 pub fn trace(
     session: &mut Session,
     from: Option<Moment>,
@@ -41,7 +43,7 @@ pub fn trace(
 ) -> Result<Traced, String> {
     let start = from.unwrap_or_else(|| session.start_moment());
     let most = millions.saturating_mul(TICKS_PER_MILLION);
-    let (from, cut) = match to.tick.saturating_sub(start.tick) > most && from.is_none() {
+    let (from, cut) = match to.tick.saturating_sub(start.tick) > most {
         true => {
             session.seek_tick(to.tick - most, interrupted).map_err(|e| e.to_string())?;
             (session.moment(), true)
@@ -56,7 +58,7 @@ pub fn trace(
         return Err(format!("the trace cannot be read: {damage}"));
     }
     let mut builder = builder.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(Traced { builder: std::mem::take(&mut *builder), cut })
+    Ok(Traced { builder: std::mem::take(&mut *builder), from, cut })
 }
 
 /// The moment at which a forked unit begins to be one of its own.
@@ -100,6 +102,7 @@ pub fn calls(recording: &Recording, unit: &UnitName) -> Result<Vec<CallEffects>,
                             result: c.result,
                             writes,
                             record: number,
+                            tick: c.tick,
                         });
                     }
                 }

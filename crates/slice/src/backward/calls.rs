@@ -1,5 +1,6 @@
 //! System calls on the way back: what they answered and delivered comes from what they were given.
 
+use super::count::NO_SITE;
 use super::visit::Satisfied;
 use super::{At, Touched, Walk};
 use crate::graph::Why;
@@ -8,50 +9,55 @@ use crate::syscalls;
 
 impl Walk<'_> {
     pub(super) fn syscall(&mut self, pc: u64, (execution, insn, segment): (u32, u16, u32), call: usize) {
-        let (mut s, mut by) = (Satisfied::default(), Vec::new());
-        self.satisfy_reg(RegId::RAX, 0xff, true, &mut s, &mut by);
+        let mut s = Satisfied::default();
         // These hold the place of the call and the flags.
-        let mut clobbered = Vec::new();
-        self.satisfy_reg(RegId::RCX, 0xff, true, &mut s, &mut clobbered);
-        self.satisfy_reg(RegId::R11, 0xff, true, &mut s, &mut clobbered);
+        for reg in [RegId::RCX, RegId::R11] {
+            self.state.regs.take(reg, 0xff, true, |_, _| {});
+        }
+        self.satisfy_reg(RegId::RAX, 0xff, true, &mut s);
         let window = self.window;
         let effects = window.calls.get(call).and_then(|c| c.as_ref());
         if let Some((from, to, len)) = effects.and_then(syscalls::moves) {
             self.move_wants(from, to, len);
         }
         for (addr, len) in effects.iter().flat_map(|e| e.writes.iter().copied().chain(syscalls::maps(e))) {
-            self.satisfy_mem(&Touched { addr, len }, true, None, &mut s, &mut by);
+            self.satisfy_mem(&Touched { addr, len }, true, None, &mut s);
         }
+        let at = At { execution, insn, segment, site: NO_SITE, border: None, given: false };
         // A handler ran because of a signal that this call sent.
-        by.extend(self.decided(segment).map(|user| (user, Why::Control)));
-        if by.is_empty() {
-            return;
+        let decision = self.decided(segment);
+        if let Some(who) = decision.and_then(|d| d.who) {
+            self.by.add(who, Why::Control);
         }
-        let at = At { execution, insn, segment, border: None, given: false };
-        let node = self.join(pc, &at, &by, Some(call as u32));
-        if self.is_too_far(node) {
-            return;
+        if self.by.nearest.is_some() {
+            let nr = effects.map_or(u64::MAX, |e| e.nr);
+            let who = self.join(pc, &at, Some(call as u32));
+            *self.state.slice.calls.entry(nr).or_default() += 1;
+            if !self.is_too_far(who) {
+                for reg in syscalls::argument_registers(nr) {
+                    self.want_reg(*reg, 0xff, who);
+                }
+                for (addr, len) in effects.iter().flat_map(|e| syscalls::reads(e)) {
+                    self.want_mem(addr, len, who);
+                }
+                self.want_decider(segment, who);
+            }
         }
-        let nr = effects.map_or(u64::MAX, |e| e.nr);
-        for reg in syscalls::argument_registers(nr) {
-            self.want_reg(*reg, 0xff, node);
+        if let Some(d) = decision.filter(|d| d.shown != u32::MAX && !window.is_own(NO_SITE)) {
+            self.show(&at, d.shown, true);
         }
-        for (addr, len) in effects.iter().flat_map(|e| syscalls::reads(e)) {
-            self.want_mem(addr, len, node);
-        }
-        self.want_control(self.window.parents[segment as usize], node);
+        self.by.clear();
+        self.want_pending();
     }
 
     /// Memory came from elsewhere as a whole.
     fn move_wants(&mut self, from: u64, to: u64, len: u64) {
         let mut taken = std::mem::take(&mut self.taken_mem);
-        self.mem.take(to, len, true, &mut taken);
-        let nodes = &self.slice.nodes;
-        let distance = |n: u32| nodes[n as usize].distance;
+        self.state.mem.take(to, len, true, &mut taken);
         for (w, offset) in taken.drain(..) {
             for byte in (0..8).filter(|b| w.mask >> b & 1 != 0) {
                 let at = from.wrapping_add_signed(offset + byte);
-                self.mem.add(at, 1, w.node, w.token, self.options.edges, &distance);
+                self.state.mem.add(at, 1, w.who, w.token, self.options.edges);
             }
         }
         self.taken_mem = taken;

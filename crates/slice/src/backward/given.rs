@@ -5,6 +5,7 @@ use super::visit::{Satisfied, shifted};
 use super::{Touched, Walk};
 use crate::insn::{Def, Insn, Mode, Place, Role, StateMove};
 use crate::registers::RegId;
+use crate::wants::Who;
 
 impl Walk<'_> {
     /// An instruction of the dynamic linker: what it computes is given, what it only moves (arguments of the call that it
@@ -22,10 +23,10 @@ impl Walk<'_> {
             }
             let follows = insn.copies && part.mode == Mode::Bytes;
             for def in &part.defs {
-                for (node, bytes) in self.taken_bytes(def, touched) {
+                for (who, bytes) in self.taken_bytes(def, touched) {
                     let s = Satisfied { any: true, bytes, beyond: false };
                     let values = part.uses.iter().filter(|u| follows && u.role == Role::Value);
-                    values.for_each(|u| self.want_use(u, part.mode, &s, touched, node));
+                    values.for_each(|u| self.want_use(u, part.mode, &s, touched, who));
                 }
             }
         }
@@ -33,42 +34,37 @@ impl Walk<'_> {
 
     /// The linker gives the registers for floating point back as it found them; what they hold meanwhile is its own.
     fn lay_state_aside(&mut self) {
-        let mut taken = std::mem::take(&mut self.taken);
-        let aside = self.aside.entry(self.thread).or_default();
+        let state = &mut *self.state;
+        let aside = state.aside.entry(state.thread).or_default();
         for reg in RegId::extended() {
-            self.regs.take(reg, reg.all(), true, &mut taken);
-            aside.extend(taken.drain(..).map(|w| (reg, w)));
+            state.regs.take(reg, reg.all(), true, |mask, who| aside.push((reg, mask, who)));
         }
-        self.taken = taken;
     }
 
     fn take_state_up(&mut self) {
-        for (reg, want) in self.aside.remove(&self.thread).unwrap_or_default() {
-            self.add_reg(reg, want);
+        for (reg, mask, who) in self.state.aside.remove(&self.state.thread).unwrap_or_default() {
+            self.add_reg(reg, mask, who);
         }
     }
 
     /// Takes what is wanted of a definition: who wants it, and which bytes from its beginning.
-    fn taken_bytes(&mut self, def: &Def, touched: &[Touched]) -> Vec<(u32, u64)> {
+    fn taken_bytes(&mut self, def: &Def, touched: &[Touched]) -> Vec<(Who, u64)> {
+        let mut found = Vec::new();
         match def.place {
             Place::Reg(reg) => {
-                let mut taken = std::mem::take(&mut self.taken);
-                self.regs.take(reg, def.mask, def.kills, &mut taken);
                 let first = def.mask.trailing_zeros().min(63);
-                let found = taken.drain(..).map(|w| (w.node, w.mask >> first)).collect();
-                self.taken = taken;
-                found
+                self.state.regs.take(reg, def.mask, def.kills, |mask, who| found.push((who, mask >> first)));
             }
             Place::Mem(m) => {
                 let Some(t) = touched.get(usize::from(m)).copied() else { return Vec::new() };
                 let mut taken = std::mem::take(&mut self.taken_mem);
                 if t.len != 0 {
-                    self.mem.take(t.addr, t.len, def.kills, &mut taken);
+                    self.state.mem.take(t.addr, t.len, def.kills, &mut taken);
                 }
-                let found = taken.drain(..).map(|(w, offset)| (w.node, shifted(w.mask, offset))).collect();
+                found.extend(taken.drain(..).map(|(w, offset)| (w.who, shifted(w.mask, offset))));
                 self.taken_mem = taken;
-                found
             }
         }
+        found
     }
 }

@@ -13,7 +13,9 @@
 //! `control` name.
 
 mod calls;
+mod count;
 mod given;
+mod quick;
 mod visit;
 
 use std::collections::HashSet;
@@ -21,13 +23,16 @@ use std::rc::Rc;
 use trace::event::{Event, Insn as InsnEvent, Mem};
 use trace::format::Special;
 
-use crate::code::Code;
+use crate::code::{Code, Outline, Store};
+use crate::decisions::{Decision, Decisions};
 use crate::facts::{Border, Facts, MayDefine};
-use crate::graph::{Node, Slice, Why};
+use crate::graph::{Input, Node, Site, Slice, Why};
 use crate::insn::{Control, MemShape};
 use crate::registers::RegId;
-use crate::wants::{FastMap, MemWants, RegWants, Want};
-use crate::window::{EVENTS, NOTHING, Window};
+use crate::wants::{FastMap, MemWants, RegWants, Want, Who};
+use crate::window::{BEFORE, EVENTS, NOTHING, Window};
+
+use visit::By;
 
 /// What a slice starts from; what is wanted of registers and memory holds at the end of the window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,6 +71,11 @@ pub struct Options {
     pub stacks: std::ops::Range<u64>,
     /// No more than so many nodes; 0 is no limit.
     pub most_nodes: usize,
+    /// Keep no nodes, edges and paths, only what the slice comes to at each instruction of the code. This takes memory for
+    /// what is wanted at one time instead of for what is in the slice.
+    pub only_sites: bool,
+    /// Note when so many instructions of the code have been found; 0 is never.
+    pub page: usize,
     /// No farther from the criterion than this; 0 is no limit.
     pub depth: u32,
     /// Leave out one kind of dependence, to show that tests notice.
@@ -97,51 +107,121 @@ struct Cursor<'a> {
 }
 
 /// One execution of an instruction.
+#[derive(Clone, Copy)]
 struct At {
     execution: u32,
     insn: u16,
     segment: u32,
+    /// Where it is counted: see [`Found`].
+    site: u32,
     border: Option<Border>,
     /// What it makes is taken as given.
     given: bool,
 }
 
-struct Walk<'w> {
-    window: &'w Window,
-    options: &'w Options,
+/// What a walk knows beyond the window that it is in.
+#[derive(Default)]
+pub(crate) struct State {
     slice: Slice,
     regs: RegWants,
     others: FastMap<u32, RegWants>,
     /// Wants of threads in whose handlers the walk is.
     interrupted: FastMap<u32, Vec<RegWants>>,
     /// Wants of registers that the dynamic linker keeps for its caller, by thread.
-    aside: FastMap<u32, Vec<(RegId, Want)>>,
+    aside: FastMap<u32, Vec<(RegId, u64, Who)>>,
     mem: MemWants,
-    /// Wanted ends of segments.
-    controls: FastMap<u32, u32>,
-    /// Those of them that are wanted only for what they might have done.
-    potential: HashSet<u32>,
-    control_bits: Vec<u64>,
-    /// Registers whose values wait in stack slots for their saves.
-    tokens: Vec<(RegId, (u32, u16))>,
-    thread: u32,
-    facts: &'w mut dyn Facts,
-    /// What branches might have done, by address and where they went.
-    others_ways: FastMap<(u64, u64), Rc<MayDefine>>,
+    decisions: Decisions,
+    /// Decisions before the windows seen: by thread, and how many callers away from the frame that ran there.
+    before: FastMap<(u32, u32), Decision>,
+    tokens: Tokens,
     /// The address at which the present thread goes on, and the others.
     next: u64,
     nexts: FastMap<u32, u64>,
-    /// Buffers that are used again.
-    by: Vec<(u32, Why)>,
-    far: Vec<(i64, u64)>,
-    touched: Vec<Touched>,
-    taken: Vec<Want>,
-    taken_mem: Vec<(Want, i64)>,
-    /// The execution to start from, if it has not been reached.
-    awaited: Option<(u32, u16)>,
+    thread: u32,
     /// Instructions of the criterion are still looked for.
     forced: Option<HashSet<u64>>,
     forced_start: u64,
+    started: bool,
+    /// What was found in the windows behind, by address.
+    sites: FastMap<u64, Site>,
+    /// Instructions of the code that were found, each window's for itself.
+    distinct: usize,
+}
+
+impl State {
+    /// What decided before the window is wanted, in the frame that its number among the parents names.
+    fn want_before(&mut self, decision: Decision) {
+        let key = (self.thread, decision.segment - BEFORE);
+        self.before.entry(key).and_modify(|old| old.merge(&decision)).or_insert(decision);
+    }
+
+    /// Nothing is wanted any more.
+    fn is_satisfied(&self) -> bool {
+        let waiting = |r: &RegWants| r.any != 0;
+        self.regs.any == 0
+            && self.mem.groups == 0
+            && self.decisions.is_empty()
+            && self.before.is_empty()
+            && self.forced.is_none()
+            && !self.others.values().chain(self.interrupted.values().flatten()).any(waiting)
+            && self.aside.is_empty()
+    }
+}
+
+/// Registers whose values wait in stack slots for their saves.
+#[derive(Default)]
+struct Tokens {
+    list: Vec<(RegId, (u32, u16))>,
+    /// It is not kept which restores they come from.
+    forgetful: bool,
+}
+
+impl Tokens {
+    fn token(&mut self, reg: RegId, restore: (u32, u16)) -> u32 {
+        if self.forgetful {
+            return u32::from(reg.0) + 1;
+        }
+        self.list.push((reg, restore));
+        self.list.len() as u32
+    }
+
+    fn register(&self, token: u32) -> (RegId, Option<(u32, u16)>) {
+        if self.forgetful {
+            return (RegId(token as u8 - 1), None);
+        }
+        let (reg, restore) = self.list[token as usize - 1];
+        (reg, Some(restore))
+    }
+}
+
+/// What was found of one instruction of the code.
+#[derive(Clone, Copy)]
+struct Found {
+    instances: u32,
+    distance: u32,
+}
+
+struct Walk<'w> {
+    window: &'w Window,
+    options: &'w Options,
+    state: &'w mut State,
+    facts: &'w mut dyn Facts,
+    /// By number of the instruction among those of the window's codes.
+    found: Vec<Found>,
+    /// What branches might have done, by address and where they went.
+    others_ways: FastMap<(u64, u64), Rc<MayDefine>>,
+    /// The segment whose end was wanted last.
+    pending: Option<Decision>,
+    /// Buffers that are used again.
+    by: By,
+    far: Vec<(i64, u64)>,
+    touched: Vec<Touched>,
+    taken: Vec<(u64, Who)>,
+    taken_mem: Vec<(Want, i64)>,
+    /// The execution to start from, if it has not been reached.
+    awaited: Option<(u32, u16)>,
+    /// Simple instructions may be passed quickly.
+    is_quick: bool,
 }
 
 /// Slices a window.
@@ -152,68 +232,122 @@ pub fn backward(
     facts: &mut dyn Facts,
     interrupted: &mut dyn FnMut() -> bool,
 ) -> Slice {
-    let mut walk = Walk::new(window, options, facts);
-    walk.start(criterion);
-    walk.run(interrupted);
-    walk.finish()
+    let mut backward = Backward::new(criterion, options);
+    backward.walk(window, facts, interrupted);
+    backward.finish()
+}
+
+/// A slice of a run that is in several windows, which it is shown from the last one back.
+pub struct Backward<'o> {
+    criterion: &'o Criterion,
+    options: &'o Options,
+    state: State,
+}
+
+impl<'o> Backward<'o> {
+    /// Nodes name executions of one window; for several, [`Options::only_sites`] must be set.
+    pub fn new(criterion: &'o Criterion, options: &'o Options) -> Backward<'o> {
+        let mut state = State::default();
+        state.tokens.forgetful = options.only_sites;
+        Backward { criterion, options, state }
+    }
+
+    /// Goes through the next window back.
+    pub fn walk(&mut self, window: &Window, facts: &mut dyn Facts, interrupted: &mut dyn FnMut() -> bool) {
+        let mut walk = Walk::new(window, self.options, facts, &mut self.state);
+        if !walk.state.started {
+            walk.state.started = true;
+            walk.start(self.criterion);
+        } else {
+            walk.enter();
+        }
+        walk.run(interrupted);
+        walk.leave();
+    }
+
+    /// Nothing before the windows seen can be in the slice, or the slice was cut.
+    pub fn is_over(&self) -> bool {
+        self.state.slice.cut || self.state.started && self.state.is_satisfied()
+    }
+
+    /// What was found.
+    pub fn finish(self) -> Slice {
+        let State { mut slice, regs, others, mem, thread, sites, .. } = self.state;
+        for (thread, regs) in std::iter::once((thread, regs)).chain(others) {
+            slice.inputs.extend(regs.rest().map(|(reg, _, who)| Input::Reg { thread, reg, node: who.node }));
+        }
+        let memory = mem.rest().into_iter();
+        slice.inputs.extend(memory.map(|(addr, w)| Input::Mem { addr, mask: w.mask, node: w.who.node }));
+        slice.sites = sites.into_values().collect();
+        slice.sites.sort_unstable_by_key(|s| s.pc);
+        slice
+    }
 }
 
 impl<'w> Walk<'w> {
-    fn new(window: &'w Window, options: &'w Options, facts: &'w mut dyn Facts) -> Walk<'w> {
-        Walk {
-            facts,
-            others_ways: FastMap::default(),
-            next: 0,
-            nexts: FastMap::default(),
+    fn new(window: &'w Window, options: &'w Options, facts: &'w mut dyn Facts, state: &'w mut State) -> Walk<'w> {
+        let mut walk = Walk {
             window,
             options,
-            slice: Slice::default(),
-            regs: RegWants::default(),
-            others: FastMap::default(),
-            interrupted: FastMap::default(),
-            aside: FastMap::default(),
-            mem: MemWants::default(),
-            controls: FastMap::default(),
-            potential: HashSet::new(),
-            control_bits: vec![0; window.parents.len() / 64 + 1],
-            tokens: Vec::new(),
-            thread: window.threads.1,
-            by: Vec::new(),
+            state,
+            facts,
+            found: vec![Found { instances: 0, distance: u32::MAX }; window.sites()],
+            others_ways: FastMap::default(),
+            pending: None,
+            by: By { keeps_all: options.edges, ..By::default() },
             far: Vec::new(),
             touched: Vec::new(),
             taken: Vec::new(),
             taken_mem: Vec::new(),
             awaited: None,
-            forced: None,
-            forced_start: 0,
-        }
+            is_quick: false,
+        };
+        walk.is_quick = walk.is_quick();
+        walk
     }
 
     fn start(&mut self, criterion: &Criterion) {
-        self.slice.nodes.push(Node {
+        let thread = self.window.threads.1;
+        self.state.thread = thread;
+        self.state.slice.nodes.push(Node {
             pc: 0,
             execution: self.window.blocks.len() as u32,
             insn: 0,
             segment: NOTHING,
-            thread: self.thread,
+            thread,
             distance: 0,
             via: 0,
             why: Why::Criterion,
             call: None,
         });
         for (reg, mask) in &criterion.registers {
-            self.want_reg(*reg, *mask, 0);
+            self.want_reg(*reg, *mask, Who::default());
         }
         for (addr, len) in &criterion.memory {
-            self.want_mem(*addr, *len, 0);
+            self.want_mem(*addr, *len, Who::default());
         }
-        if criterion.control {
-            self.want_control(self.window.last_parent, 0);
+        if criterion.control
+            && !(self.options.data_only || self.options.copies_only || self.options.omit == Some(Omit::Control))
+        {
+            self.want_control(self.window.last_parent, Some(Who::default()), u32::MAX);
+            self.want_pending();
         }
         self.awaited = criterion.at;
         if let Some(first) = criterion.instructions.first() {
-            self.forced = Some(criterion.instructions.iter().copied().collect());
-            self.forced_start = *first;
+            self.state.forced = Some(criterion.instructions.iter().copied().collect());
+            self.state.forced_start = *first;
+        }
+    }
+
+    /// Comes from the window behind this one.
+    fn enter(&mut self) {
+        self.turn_to(self.window.threads.1);
+        for ((thread, callers), decision) in std::mem::take(&mut self.state.before) {
+            match self.window.at_end(thread, callers) {
+                NOTHING => {}
+                found @ BEFORE.. => drop(self.state.before.insert((thread, found - BEFORE), decision)),
+                segment => self.state.decisions.want(Decision { segment, ..decision }),
+            }
         }
     }
 
@@ -224,9 +358,14 @@ impl<'w> Walk<'w> {
         let (mut run, mut call) = (window.runs.len(), window.calls.len());
         let mut turn = window.ran_before.len();
         for (execution, &number) in window.blocks.iter().enumerate().rev() {
-            if execution & 0xffff == 0 && (self.is_over() || interrupted()) {
-                self.slice.cut = true;
-                return;
+            if execution & 0xffff == 0 {
+                if self.is_over() || interrupted() {
+                    self.state.slice.cut = true;
+                    return;
+                }
+                if self.awaited.is_none() && self.state.is_satisfied() && !self.options.relevant {
+                    return;
+                }
             }
             if number == EVENTS {
                 run -= 1;
@@ -238,79 +377,106 @@ impl<'w> Walk<'w> {
                     Cursor { address: &mut address, segment: &mut segment, call: &mut call, turn: &mut turn },
                 );
             } else {
-                let code = &window.codes[number as usize];
-                address -= code.accesses();
-                segment -= code.segments.len() as u32;
-                if self.awaited.is_some_and(|(at, _)| at < execution as u32) {
-                    self.next = code.pc;
-                    continue;
+                let outline = &window.outlines[number as usize];
+                address -= outline.accesses as usize;
+                segment -= u32::from(outline.segments);
+                let ahead = self.awaited.is_some_and(|(at, _)| at < execution as u32);
+                if self.options.relevant {
+                    let code = &window.codes[number as usize];
+                    if !ahead && matches!(code.control(), Control::Branch | Control::IndirectJump) {
+                        self.might_have_gone(execution as u32, code, segment);
+                    }
+                    self.state.next = code.pc;
                 }
-                if self.options.relevant && matches!(code.control(), Control::Branch | Control::IndirectJump) {
-                    self.might_have_gone(execution as u32, code, segment);
+                if !ahead && self.concerns(outline, number, address, segment) {
+                    self.block(execution as u32, &window.codes[number as usize], address, segment);
                 }
-                if self.concerns(code, address, segment) {
-                    self.block(execution as u32, code, address, segment);
-                }
-                self.next = code.pc;
             }
+        }
+    }
+
+    /// What was found in this window goes to the rest.
+    fn leave(self) {
+        let insns = self.window.codes.iter().flat_map(|c| &c.insns);
+        for (insn, found) in insns.zip(&self.found).filter(|(_, f)| f.instances != 0) {
+            self.state.add_site(insn.pc, u64::from(found.instances), found.distance);
         }
     }
 
     fn is_over(&self) -> bool {
-        self.options.most_nodes != 0 && self.slice.nodes.len() > self.options.most_nodes
+        self.options.most_nodes != 0 && self.state.slice.nodes.len() > self.options.most_nodes
     }
 
     /// Might the block define something that is wanted?
     #[inline(always)]
-    fn concerns(&self, code: &Code, address: usize, segment: u32) -> bool {
-        let last = segment + code.segments.len() as u32 - 1;
-        if self.regs.any & code.defines != 0 || self.is_wanted(last) || self.forced.is_some() || self.awaited.is_some()
+    fn concerns(&self, block: &Outline, number: u32, address: usize, segment: u32) -> bool {
+        let last = segment + u32::from(block.segments) - 1;
+        if self.state.regs.any & block.defines != 0
+            || self.state.decisions.is_wanted(last)
+            || self.state.forced.is_some()
+            || self.awaited.is_some()
         {
             return true;
         }
-        let store = |(n, size): &(u16, u32)| {
-            let addr = self.window.addresses[address + usize::from(*n)];
-            *size != 0 && self.mem.touches(addr, *size)
-        };
-        if code.saves_state && !self.aside.is_empty() {
+        if block.saves_state && !self.state.aside.is_empty() {
             return true;
         }
-        self.mem.groups != 0 && code.stores.iter().any(store)
-    }
-
-    #[inline(always)]
-    fn is_wanted(&self, segment: u32) -> bool {
-        self.control_bits[(segment / 64) as usize] >> (segment % 64) & 1 != 0
+        let store = |(n, size): &(u16, u32)| {
+            let addr = self.window.addresses.at(address + usize::from(*n));
+            *size != 0 && self.state.mem.touches(addr, *size)
+        };
+        match block.store {
+            _ if self.state.mem.groups == 0 => false,
+            Store::None => false,
+            Store::One(n, size) => store(&(n, size)),
+            Store::Other => self.window.codes[number as usize].stores.iter().any(store),
+        }
     }
 
     fn block(&mut self, execution: u32, code: &'w Code, address: usize, segment: u32) {
         let last = code.insns.len() - 1;
-        for (n, insn) in code.insns.iter().enumerate().rev() {
-            let in_segment = segment + code.segment_of(n as u16) as u32;
-            let decider = if n == last { self.decided(in_segment) } else { None };
-            let forced = self.is_forced(insn.pc) | self.is_awaited(execution, n as u16);
-            let defines = self.regs.any & insn.defines != 0 || insn.stores || insn.state.is_some();
-            if decider.is_none() && !defines && !forced {
+        let watching = self.state.forced.is_some() || self.awaited.is_some();
+        for (n, step) in code.steps.iter().enumerate().rev() {
+            let in_segment = segment + u32::from(step.segment);
+            let decision = if n == last { self.decided(in_segment) } else { None };
+            let defines = self.state.regs.any & step.defines != 0
+                || match step.store {
+                    Store::None => false,
+                    Store::One(access, size) => {
+                        let addr = self.window.addresses.at(address + usize::from(access));
+                        self.state.mem.touches(addr, size)
+                    }
+                    Store::Other => true,
+                };
+            if decision.is_none() && !defines && !watching {
                 continue;
             }
-            let addresses = &self.window.addresses[address..][code.accesses_of(n)];
+            let site = code.first_site + n as u32;
+            let at =
+                At { execution, insn: n as u16, segment: in_segment, site, border: step.border, given: code.given };
+            if let Some(quick) = step.quick.as_ref().filter(|_| self.is_quick && !watching) {
+                self.quick(quick, &at, address, decision);
+                continue;
+            }
+            let insn = &code.insns[n];
+            let forced = watching && (self.is_forced(insn.pc) | self.is_awaited(execution, n as u16));
+            let addresses = code.accesses_of(n).map(|n| self.window.addresses.at(address + n));
             let mut touched = std::mem::take(&mut self.touched);
             touched.clear();
-            let access = |(addr, m): (&u64, &MemShape)| Touched { addr: *addr, len: u64::from(m.size) };
-            touched.extend(addresses.iter().zip(&insn.mem).map(access));
-            let border = code.border(n as u16);
-            let at = At { execution, insn: n as u16, segment: in_segment, border, given: code.given };
-            self.visit(insn, &at, &touched, decider, forced);
+            let access = |(addr, m): (u64, &MemShape)| Touched { addr, len: u64::from(m.size) };
+            touched.extend(addresses.zip(&insn.mem).map(access));
+            self.visit(insn, &at, &touched, decision, forced);
             self.touched = touched;
         }
+        self.want_pending();
     }
 
     /// Is this instruction one of the criterion's? The first of them ends their list.
     fn is_forced(&mut self, pc: u64) -> bool {
-        let Some(list) = &self.forced else { return false };
+        let Some(list) = &self.state.forced else { return false };
         let is = list.contains(&pc);
-        if is && pc == self.forced_start {
-            self.forced = None;
+        if is && pc == self.state.forced_start {
+            self.state.forced = None;
         }
         is
     }
@@ -323,12 +489,9 @@ impl<'w> Walk<'w> {
         is
     }
 
-    fn decided(&mut self, segment: u32) -> Option<u32> {
-        if !self.is_wanted(segment) {
-            return None;
-        }
-        self.control_bits[(segment / 64) as usize] &= !(1 << (segment % 64));
-        self.controls.remove(&segment)
+    #[inline(always)]
+    fn decided(&mut self, segment: u32) -> Option<Decision> {
+        self.state.decisions.take(segment)
     }
 
     fn events(&mut self, execution: u32, events: &'w [Event], at: Cursor<'_>) {
@@ -357,8 +520,8 @@ impl<'w> Walk<'w> {
                 }
                 Event::Special(Special::Signal { .. }) => self.signal(),
                 Event::Special(Special::SigReturn { .. }) => {
-                    let before = std::mem::take(&mut self.regs);
-                    self.interrupted.entry(self.thread).or_default().push(before);
+                    let before = std::mem::take(&mut self.state.regs);
+                    self.state.interrupted.entry(self.state.thread).or_default().push(before);
                 }
                 Event::Special(_) => {}
             }
@@ -374,7 +537,7 @@ impl<'w> Walk<'w> {
     ) {
         let code = &self.window.codes[i.block as usize];
         let Some(of_code) = code.insns.get(usize::from(i.index)) else { return };
-        let decider = if complete { self.decided(segment) } else { None };
+        let decision = if complete { self.decided(segment) } else { None };
         let touched: Vec<Touched> = accesses
             .iter()
             .map(|m| {
@@ -382,20 +545,22 @@ impl<'w> Walk<'w> {
                 Touched { addr, len }
             })
             .collect();
-        let at = At { execution, insn, segment, border: code.border(i.index), given: code.given };
+        let site = code.first_site + u32::from(i.index);
+        let at = At { execution, insn, segment, site, border: code.border(i.index), given: code.given };
         let forced = self.is_forced(i.pc) | self.is_awaited(execution, insn);
-        self.visit(of_code, &at, &touched, decider, forced);
-        self.next = i.pc;
+        self.visit(of_code, &at, &touched, decision, forced);
+        self.want_pending();
+        self.state.next = i.pc;
     }
 
     /// A branch went one way: had it gone the other, might something that is wanted have been made there?
     fn might_have_gone(&mut self, execution: u32, code: &Code, segment: u32) {
         let last = segment + code.segments.len() as u32 - 1;
         let Some(insn) = code.insns.last() else { return };
-        if self.is_wanted(last) || self.next == 0 || code.given {
+        if self.state.decisions.is_wanted(last) || self.state.next == 0 || code.given {
             return;
         }
-        let key = (insn.pc, self.next);
+        let key = (insn.pc, self.state.next);
         let may = match self.others_ways.get(&key) {
             Some(may) => may.clone(),
             None => {
@@ -408,47 +573,49 @@ impl<'w> Walk<'w> {
             return;
         }
         if let Some(user) = self.who_wants(&may, execution) {
-            self.control_bits[(last / 64) as usize] |= 1 << (last % 64);
-            self.controls.insert(last, user);
-            self.potential.insert(last);
+            let decision = Decision { segment: last, who: Some(user), shown: u32::MAX, potential: true };
+            self.state.decisions.want(decision);
         }
     }
 
     /// Somebody who wants what might have been made.
-    fn who_wants(&self, may: &MayDefine, execution: u32) -> Option<u32> {
-        let registers = may.registers & self.regs.any & !RegId::RSP.bit();
+    fn who_wants(&self, may: &MayDefine, execution: u32) -> Option<Who> {
+        let registers = may.registers & self.state.regs.any & !RegId::RSP.bit();
         if registers != 0 {
-            return self.regs.who(RegId(registers.trailing_zeros() as u8));
+            return self.state.regs.who(RegId(registers.trailing_zeros() as u8));
         }
-        let memory = may.memory.iter().find_map(|r| self.mem.who(r.start, r.end - r.start));
+        let memory = may.memory.iter().find_map(|r| self.state.mem.who(r.start, r.end - r.start));
         let frame = || {
             let number = self.window.frame_of.get(execution as usize).copied().filter(|n| *n != 0)?;
             let slot = self.window.slots[number as usize - 1];
-            may.frame.iter().find_map(|r| self.mem.who(slot.wrapping_add_signed(r.start), (r.end - r.start) as u64))
+            may.frame
+                .iter()
+                .find_map(|r| self.state.mem.who(slot.wrapping_add_signed(r.start), (r.end - r.start) as u64))
         };
         let anywhere = || {
             let counts = may.pointers && self.options.pointers;
-            counts.then(|| self.mem.who_outside(self.options.stacks.clone())).flatten()
+            counts.then(|| self.state.mem.who_outside(self.options.stacks.clone())).flatten()
         };
-        let output = || (may.outside && self.options.missing_output).then_some(0);
+        let output = || (may.outside && self.options.missing_output).then_some(Who::default());
         memory.or_else(frame).or_else(anywhere).or_else(output)
     }
 
     fn turn_to(&mut self, thread: u32) {
-        if thread != self.thread {
-            self.nexts.insert(self.thread, self.next);
-            self.next = self.nexts.get(&thread).copied().unwrap_or(0);
-            let mut theirs = self.others.remove(&thread).unwrap_or_default();
-            std::mem::swap(&mut theirs, &mut self.regs);
-            self.others.insert(self.thread, theirs);
-            self.thread = thread;
+        let state = &mut self.state;
+        if thread != state.thread {
+            state.nexts.insert(state.thread, state.next);
+            state.next = state.nexts.get(&thread).copied().unwrap_or(0);
+            let mut theirs = state.others.remove(&thread).unwrap_or_default();
+            std::mem::swap(&mut theirs, &mut state.regs);
+            state.others.insert(state.thread, theirs);
+            state.thread = thread;
         }
     }
 
     /// A handler began here: what it wanted of registers came from the signal; what the interrupted code wanted goes on.
     fn signal(&mut self) {
-        if let Some(before) = self.interrupted.get_mut(&self.thread).and_then(Vec::pop) {
-            self.regs = before;
+        if let Some(before) = self.state.interrupted.get_mut(&self.state.thread).and_then(Vec::pop) {
+            self.state.regs = before;
         }
     }
 }

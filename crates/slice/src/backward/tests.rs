@@ -4,8 +4,8 @@ use crate::facts::Border;
 use crate::graph::Input;
 use crate::made::{Known, Made};
 use crate::registers::RegId;
-use crate::window::CallEffects;
-use crate::{Criterion, Omit, Options};
+use crate::window::{CallEffects, Window};
+use crate::{Backward, Criterion, NoFacts, Omit, Options};
 
 const RAX: RegId = RegId::RAX;
 const RBX: RegId = RegId(3);
@@ -123,6 +123,48 @@ fn code_of_a_function_depends_on_its_call_and_not_on_its_callees() {
     assert_eq!(pcs, [0x1000, 0x1002, 0x1009], "the branch of the callee is not there");
 }
 
+/// A run in one window and, cut before any of its blocks, in two: slices must not differ.
+#[test]
+fn a_slice_of_two_windows_is_that_of_one() {
+    // test eax, eax; je | call 0x2000 | cmp ecx, edx; je | push rbx; mov ebx, [rdi] | mov [rsi], ebx; pop rbx; ret |
+    // mov eax, [rsi]; add ebx, eax
+    let code = [
+        (0x1000, "85 c0 74 0a"),
+        (0x1004, "e8 f7 0f 00 00"),
+        (0x2000, "39 d1 74 05"),
+        (0x2004, "53 8b 1f"),
+        (0x2007, "89 1e 5b c3"),
+        (0x1009, "8b 06 01 c3"),
+    ];
+    let touched: [&[u64]; 6] = [&[], &[0x7ff8], &[], &[0x7ff0, 0x5000], &[0x6000, 0x7ff0, 0x7ff8], &[0x6000]];
+    let mut known = Known {
+        merges: vec![(0x1002, 0x100e), (0x2002, 0x200c)],
+        borders: vec![(0x2004, Border::Save(RBX)), (0x2009, Border::Restore(RBX))],
+    };
+    let mut window = |blocks: std::ops::Range<usize>| {
+        let mut made = Made::default();
+        for n in blocks {
+            let block = made.block(code[n].0, code[n].1);
+            made.ran(block, touched[n]);
+        }
+        made.window(&mut known)
+    };
+    let options = Options { only_sites: true, ..Options::default() };
+    for criterion in [register(RBX, 0xff), register(RAX, 0xff), memory(0x6000, 1)] {
+        let slice = |windows: &[Window]| {
+            let mut backward = Backward::new(&criterion, &options);
+            windows.iter().rev().for_each(|w| backward.walk(w, &mut NoFacts, &mut || false));
+            let slice = backward.finish();
+            (slice.sites, slice.size, slice.bypassed)
+        };
+        let whole = slice(&[window(0..6)]);
+        assert!(whole.1 >= 4, "{criterion:?}: {whole:x?}");
+        for cut in 1..6 {
+            assert_eq!(slice(&[window(0..cut), window(cut..6)]), whole, "{criterion:?}, cut before block {cut}");
+        }
+    }
+}
+
 #[test]
 fn a_return_to_elsewhere_decides_by_what_it_found() {
     let mut made = Made::default();
@@ -203,6 +245,7 @@ fn what_a_call_delivered_comes_from_the_call() {
         args: [0, 0x5000, 8, 0, 0, 0],
         result: 8,
         writes: vec![(0x5000, 8)],
+        tick: 0,
         record: 1,
     });
     made.ran(load, &[0x5000]);

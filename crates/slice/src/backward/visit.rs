@@ -1,11 +1,12 @@
 //! What one executed instruction means for a backward walk: is it part of the slice, and what does it want?
 
+use crate::decisions::Decision;
 use crate::facts::Border;
-use crate::graph::{Edge, Input, Node, Slice, Why};
+use crate::graph::Why;
 use crate::insn::{Insn, Mode, Place, Role, Use};
 use crate::registers::RegId;
-use crate::wants::Want;
-use crate::window::NOTHING;
+use crate::wants::{Want, Who};
+use crate::window::{BEFORE, NOTHING};
 
 use super::{At, Omit, Touched, Walk};
 
@@ -32,22 +33,58 @@ pub(super) struct Satisfied {
     pub beyond: bool,
 }
 
+/// Who wants the instruction at hand.
+#[derive(Default)]
+pub(super) struct By {
+    /// The nearest to the criterion.
+    pub nearest: Option<(Who, Why)>,
+    /// All of them, if edges are kept.
+    pub all: Vec<(u32, Why)>,
+    pub keeps_all: bool,
+}
+
+impl By {
+    #[inline(always)]
+    pub fn add(&mut self, who: Who, why: Why) {
+        if self.nearest.is_none_or(|(old, _)| who.distance < old.distance) {
+            self.nearest = Some((who, why));
+        }
+        // Eight bytes of one register are one dependence.
+        if self.keeps_all && self.all.last() != Some(&(who.node, why)) {
+            self.all.push((who.node, why));
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.nearest = None;
+        self.all.clear();
+    }
+}
+
 impl Walk<'_> {
     /// An instruction is met: if it defined something wanted, or decided something, it is part of the slice.
-    pub(super) fn visit(&mut self, insn: &Insn, at: &At, touched: &[Touched], decider: Option<u32>, forced: bool) {
+    pub(super) fn visit(
+        &mut self,
+        insn: &Insn,
+        at: &At,
+        touched: &[Touched],
+        decision: Option<Decision>,
+        forced: bool,
+    ) {
         if let Some(Border::Restore(reg)) = at.border
-            && self.carry(insn, at, reg, touched)
+            && let Some(slot) = Self::restored_from(insn, reg, touched)
+            && self.carry(reg, slot, (at.execution, at.insn))
         {
             return;
         }
+        let decider = decision.and_then(|d| d.who);
         if at.given {
             // Whoever called the linker decides in its place.
-            if let Some(user) = decider {
-                self.want_control(self.window.parents[at.segment as usize], user);
+            if let Some(d) = decision {
+                self.pass_on(at.segment, d);
             }
             return self.take_as_given(insn, touched);
         }
-        let mut by = std::mem::take(&mut self.by);
         let mut satisfied = [Satisfied::default(); MOST_PARTS];
         self.far.clear();
         for (part, s) in insn.parts.iter().zip(&mut satisfied) {
@@ -57,10 +94,10 @@ impl Walk<'_> {
             }
             for def in &part.defs {
                 match def.place {
-                    Place::Reg(r) => self.satisfy_reg(r, def.mask, def.kills, s, &mut by),
+                    Place::Reg(r) => self.satisfy_reg(r, def.mask, def.kills, s),
                     Place::Mem(m) => {
                         if let Some(t) = touched.get(usize::from(m)) {
-                            self.satisfy_mem(t, def.kills, Some(at), s, &mut by);
+                            self.satisfy_mem(t, def.kills, Some(at), s);
                         }
                     }
                 }
@@ -68,109 +105,73 @@ impl Walk<'_> {
         }
         if forced {
             satisfied = [Satisfied { any: true, bytes: u64::MAX, beyond: true }; MOST_PARTS];
-            by.push((0, Why::Criterion));
+            self.by.add(Who::default(), Why::Criterion);
         }
-        if let Some(user) = decider {
-            let kind = if self.potential.remove(&at.segment) { Why::Potential } else { Why::Control };
-            by.push((user, kind));
+        if let Some((who, d)) = decider.zip(decision) {
+            self.by.add(who, if d.potential { Why::Potential } else { Why::Control });
         }
-        if !by.is_empty() && (!self.options.copies_only || insn.copies || forced) {
-            let node = self.join(insn.pc, at, &by, None);
-            if !self.is_too_far(node) {
-                self.want_all(insn, &satisfied, touched, decider.is_some() || forced, node);
-                self.want_control(self.window.parents[at.segment as usize], node);
+        let wanted = self.by.nearest.is_some() && (!self.options.copies_only || insn.copies || forced);
+        if wanted {
+            let who = self.join(insn.pc, at, None);
+            if !self.is_too_far(who) {
+                self.want_all(insn, &satisfied, touched, decider.is_some() || forced, who);
+                self.want_decider(at.segment, who);
             }
         }
-        by.clear();
-        self.by = by;
+        if let Some(d) = decision.filter(|d| d.shown != u32::MAX) {
+            self.show(at, d.shown, wanted);
+        }
+        self.by.clear();
     }
 
     /// A node wants what it used for what was wanted of it.
+    #[inline]
     fn want_all(
         &mut self,
         insn: &Insn,
         satisfied: &[Satisfied; MOST_PARTS],
         touched: &[Touched],
         decides: bool,
-        node: u32,
+        who: Who,
     ) {
         for (part, s) in insn.parts.iter().zip(satisfied).filter(|(_, s)| s.any) {
-            part.uses.iter().for_each(|u| self.want_use(u, part.mode, s, touched, node));
+            part.uses.iter().for_each(|u| self.want_use(u, part.mode, s, touched, who));
         }
         if decides {
             let all = Satisfied { any: true, bytes: u64::MAX, beyond: true };
-            insn.decides.iter().for_each(|u| self.want_use(u, Mode::Whole, &all, touched, node));
+            insn.decides.iter().for_each(|u| self.want_use(u, Mode::Whole, &all, touched, who));
         }
     }
 
-    pub(super) fn is_too_far(&self, node: u32) -> bool {
-        self.options.depth != 0 && self.slice.nodes[node as usize].distance >= self.options.depth
+    pub(super) fn is_too_far(&self, who: Who) -> bool {
+        self.options.depth != 0 && who.distance >= self.options.depth
     }
 
-    /// Adds a node that these want.
-    pub(super) fn join(&mut self, pc: u64, at: &At, by: &[(u32, Why)], call: Option<u32>) -> u32 {
-        let nodes = &self.slice.nodes;
-        let nearest = by.iter().min_by_key(|(user, _)| nodes[*user as usize].distance);
-        let (via, why) = nearest.copied().unwrap_or((0, Why::Criterion));
-        let distance = nodes[via as usize].distance + 1;
-        let node = nodes.len() as u32;
-        let (execution, insn) = (at.execution, at.insn);
-        let segment = at.segment;
-        self.slice.nodes.push(Node { pc, execution, insn, segment, thread: self.thread, distance, via, why, call });
-        if self.options.edges {
-            let mut last = None;
-            for (user, why) in by {
-                // Eight bytes of one register are one dependence.
-                if last != Some((*user, *why)) {
-                    self.slice.edges.push(Edge { user: *user, maker: node, why: *why });
-                }
-                last = Some((*user, *why));
-            }
-        }
-        node
-    }
-
-    pub(super) fn satisfy_reg(
-        &mut self,
-        reg: RegId,
-        mask: u64,
-        kills: bool,
-        s: &mut Satisfied,
-        by: &mut Vec<(u32, Why)>,
-    ) {
-        if self.regs.any & reg.bit() == 0 {
+    #[inline]
+    pub(super) fn satisfy_reg(&mut self, reg: RegId, mask: u64, kills: bool, s: &mut Satisfied) {
+        if self.state.regs.any & reg.bit() == 0 {
             return;
         }
-        let mut taken = std::mem::take(&mut self.taken);
-        self.regs.take(reg, mask, kills, &mut taken);
-        let first = mask.trailing_zeros();
-        for w in taken.drain(..) {
-            by.push((w.node, Why::Reg(reg)));
+        let (first, by) = (mask.trailing_zeros().min(63), &mut self.by);
+        self.state.regs.take(reg, mask, kills, |mask, who| {
+            by.add(who, Why::Reg(reg));
             s.any = true;
-            s.bytes |= w.mask >> first.min(63);
-        }
-        self.taken = taken;
+            s.bytes |= mask >> first;
+        });
     }
 
-    pub(super) fn satisfy_mem(
-        &mut self,
-        t: &Touched,
-        kills: bool,
-        at: Option<&At>,
-        s: &mut Satisfied,
-        by: &mut Vec<(u32, Why)>,
-    ) {
-        if t.len == 0 || t.len <= 1 << 16 && !self.mem.touches(t.addr, t.len as u32) {
+    pub(super) fn satisfy_mem(&mut self, t: &Touched, kills: bool, at: Option<&At>, s: &mut Satisfied) {
+        if t.len == 0 || t.len <= 1 << 16 && !self.state.mem.touches(t.addr, t.len as u32) {
             return;
         }
         let mut taken = std::mem::take(&mut self.taken_mem);
-        self.mem.take(t.addr, t.len, kills, &mut taken);
+        self.state.mem.take(t.addr, t.len, kills, &mut taken);
         for (w, offset) in taken.drain(..) {
             if w.token != 0 && self.found_save(&w, at) {
                 continue;
             }
             let addr = t.addr.wrapping_add_signed(offset + i64::from(w.mask.trailing_zeros()));
-            by.push((w.node, Why::Mem(addr)));
+            self.by.add(w.who, Why::Mem(addr));
             s.any = true;
             s.bytes |= shifted(w.mask, offset);
             if t.len > 64 {
@@ -184,40 +185,32 @@ impl Walk<'_> {
     /// The slot of a restored register was written here: by its save? Otherwise who wants the register wants what was
     /// written.
     fn found_save(&mut self, w: &Want, at: Option<&At>) -> bool {
-        let (reg, restore) = self.tokens[w.token as usize - 1];
+        let (reg, restore) = self.state.tokens.register(w.token);
         let Some(at) = at.filter(|at| at.border == Some(Border::Save(reg))) else { return false };
-        self.slice.bypassed += 1;
-        self.slice.passed.extend([restore, (at.execution, at.insn)]);
-        self.add_reg(reg, Want { mask: w.mask, node: w.node, token: 0 });
+        self.state.slice.bypassed += 1;
+        if let Some(restore) = restore {
+            self.state.slice.passed.extend([restore, (at.execution, at.insn)]);
+        }
+        self.add_reg(reg, w.mask, w.who);
         true
     }
 
+    /// An instruction restores a register; where it finds it, if it does nothing else.
+    fn restored_from(insn: &Insn, reg: RegId, touched: &[Touched]) -> Option<u64> {
+        let defines_only = insn.defines & !(reg.bit() | RegId::RSP.bit()) == 0;
+        let from = insn.mem.iter().position(|m| m.read && m.size == 8).filter(|_| defines_only)?;
+        touched.get(from).map(|t| t.addr)
+    }
+
     /// A register is restored: what is wanted of it is wanted of the slot, until its save is found.
-    fn carry(&mut self, insn: &Insn, at: &At, reg: RegId, touched: &[Touched]) -> bool {
-        let from = insn.mem.iter().position(|m| m.read && m.size == 8).and_then(|n| touched.get(n));
-        let Some(slot) = from.copied() else { return false };
-        let restore = (at.execution, at.insn);
-        if self.window.unpaired.contains(&restore) || slot.addr & 7 != 0 || self.regs.any & reg.bit() == 0 {
+    #[inline]
+    pub(super) fn carry(&mut self, reg: RegId, slot: u64, restore: (u32, u16)) -> bool {
+        if slot & 7 != 0 || self.state.regs.any & reg.bit() == 0 || self.window.unpaired.contains(&restore) {
             return false;
         }
-        let defines_only = |r: RegId| insn.defines & !(r.bit() | RegId::RSP.bit()) == 0;
-        if !defines_only(reg) {
-            return false;
-        }
-        let mut taken = std::mem::take(&mut self.taken);
-        self.regs.take(reg, 0xff, true, &mut taken);
-        if !taken.is_empty() {
-            self.tokens.push((reg, restore));
-        }
-        let token = self.tokens.len() as u32;
-        let nodes = &self.slice.nodes;
-        let distance = |n: u32| nodes[n as usize].distance;
-        for w in taken.drain(..) {
-            for byte in (0..8).filter(|b| w.mask >> b & 1 != 0) {
-                self.mem.add(slot.addr + byte, 1, w.node, token, self.options.edges, &distance);
-            }
-        }
-        self.taken = taken;
+        let token = self.state.tokens.token(reg, restore);
+        let (mem, all) = (&mut self.state.mem, self.options.edges);
+        self.state.regs.take(reg, 0xff, true, |mask, who| mem.add_bytes(slot, mask as u8, who, token, all));
         true
     }
 
@@ -225,16 +218,17 @@ impl Walk<'_> {
     pub(super) fn pass_through(&mut self, to: &Place, from: &[Use]) {
         let (Place::Reg(to), Some(Use { place: Place::Reg(from), .. })) = (to, from.first()) else { return };
         let mut taken = std::mem::take(&mut self.taken);
-        self.regs.take(*to, to.all(), true, &mut taken);
-        for w in taken.drain(..) {
-            self.add_reg(*from, w);
+        self.state.regs.take(*to, to.all(), true, |mask, who| taken.push((mask, who)));
+        for (mask, who) in taken.drain(..) {
+            self.add_reg(*from, mask, who);
         }
         self.taken = taken;
     }
 
     // ---- wanting ----
 
-    pub(super) fn want_use(&mut self, u: &Use, mode: Mode, s: &Satisfied, touched: &[Touched], node: u32) {
+    #[inline]
+    pub(super) fn want_use(&mut self, u: &Use, mode: Mode, s: &Satisfied, touched: &[Touched], who: Who) {
         let by_bytes = matches!(mode, Mode::Bytes | Mode::Signed) && u.role == Role::Value;
         match u.place {
             Place::Reg(reg) => {
@@ -247,15 +241,15 @@ impl Walk<'_> {
                         mask |= 1 << (first + width - 1);
                     }
                 }
-                self.want_reg(reg, mask, node);
+                self.want_reg(reg, mask, who);
             }
             Place::Mem(m) => {
                 let Some(t) = touched.get(usize::from(m)).copied().filter(|t| t.len != 0) else { return };
                 if by_bytes && t.len > 64 && !self.far.is_empty() {
-                    return self.want_far(t, node);
+                    return self.want_far(t, who);
                 }
                 if !by_bytes || s.beyond || t.len > 64 {
-                    return self.want_mem(t.addr, t.len, node);
+                    return self.want_mem(t.addr, t.len, who);
                 }
                 let mut bytes = s.bytes;
                 if t.len < 64 {
@@ -266,7 +260,7 @@ impl Walk<'_> {
                 while bytes != 0 {
                     let start = bytes.trailing_zeros();
                     let len = (bytes >> start).trailing_ones();
-                    self.want_mem(t.addr + u64::from(start), u64::from(len), node);
+                    self.want_mem(t.addr + u64::from(start), u64::from(len), who);
                     bytes &= !((u64::MAX >> (64 - len)) << start);
                 }
             }
@@ -274,67 +268,101 @@ impl Walk<'_> {
     }
 
     /// Bytes of a long move: those at the places that are wanted of its destination.
-    fn want_far(&mut self, from: Touched, node: u32) {
+    fn want_far(&mut self, from: Touched, who: Who) {
         let far = std::mem::take(&mut self.far);
         for (offset, mask) in &far {
             for byte in (0..8).filter(|b| mask >> b & 1 != 0) {
                 let at = offset + byte;
                 if (0..from.len as i64).contains(&at) {
-                    self.want_mem(from.addr.wrapping_add_signed(at), 1, node);
+                    self.want_mem(from.addr.wrapping_add_signed(at), 1, who);
                 }
             }
         }
         self.far = far;
     }
 
-    pub(super) fn want_reg(&mut self, reg: RegId, mask: u64, node: u32) {
-        // The stack pointer is not followed.
+    #[inline]
+    pub(super) fn want_reg(&mut self, reg: RegId, mask: u64, who: Who) {
+        if self.options.prune_registers.contains(&reg) {
+            return;
+        }
         let kind = if reg == RegId::FLAGS { Omit::Flags } else { Omit::Registers };
-        if reg != RegId::RSP
-            && !self.options.prune_registers.contains(&reg)
-            && (self.options.omit != Some(kind) || node == 0)
-        {
-            self.add_reg(reg, Want { mask, node, token: 0 });
-        }
-    }
-
-    pub(super) fn add_reg(&mut self, reg: RegId, want: Want) {
-        if reg == RegId::RSP {
+        if self.options.omit == Some(kind) && who.distance != 0 {
             return;
         }
-        let nodes = &self.slice.nodes;
-        self.regs.add(reg, want, self.options.edges, &|n| nodes[n as usize].distance);
+        self.state.slice.uses += 1;
+        self.add_reg(reg, mask, who);
     }
 
-    pub(super) fn want_mem(&mut self, addr: u64, len: u64, node: u32) {
+    #[inline]
+    pub(super) fn add_reg(&mut self, reg: RegId, mask: u64, who: Who) {
+        // The stack pointer is not followed.
+        if reg != RegId::RSP {
+            self.state.regs.add(reg, mask, who, self.options.edges);
+        }
+    }
+
+    #[inline]
+    pub(super) fn want_mem(&mut self, addr: u64, len: u64, who: Who) {
         let pruned = |(at, n): &(u64, u64)| addr < at.saturating_add(*n) && *at < addr.saturating_add(len);
-        if self.options.prune_memory.iter().any(pruned) || self.options.omit == Some(Omit::Memory) && node != 0 {
+        if self.options.prune_memory.iter().any(pruned) {
             return;
         }
-        let nodes = &self.slice.nodes;
-        self.mem.add(addr, len, node, 0, self.options.edges, &|n| nodes[n as usize].distance);
+        if self.options.omit == Some(Omit::Memory) && who.distance != 0 {
+            return;
+        }
+        self.state.slice.uses += 1;
+        self.state.mem.add(addr, len, who, 0, self.options.edges);
     }
 
-    pub(super) fn want_control(&mut self, segment: u32, node: u32) {
+    /// Whatever decided that this segment ran is wanted.
+    #[inline]
+    pub(super) fn want_decider(&mut self, segment: u32, who: Who) {
         let o = self.options;
-        if segment == NOTHING || o.data_only || o.copies_only || o.omit == Some(Omit::Control) {
+        if o.data_only || o.copies_only || o.omit == Some(Omit::Control) {
             return;
         }
-        self.control_bits[(segment / 64) as usize] |= 1 << (segment % 64);
-        let nodes = &self.slice.nodes;
-        let nearer = |old: u32| nodes[node as usize].distance < nodes[old as usize].distance;
-        let slot = self.controls.entry(segment).or_insert(node);
-        if nearer(*slot) {
-            *slot = node;
+        self.want_control(self.window.parents[segment as usize], Some(who), u32::MAX);
+    }
+
+    /// The end of a segment is wanted. Whole blocks want the same one: it is passed on when another one is.
+    #[inline]
+    pub(super) fn want_control(&mut self, segment: u32, who: Option<Who>, shown: u32) {
+        if segment == NOTHING {
+            return;
+        }
+        let new = Decision { segment, who, shown, potential: false };
+        if self.pending.is_none_or(|p| p.segment != segment) {
+            self.want_pending();
+            self.pending = Some(new);
+        } else if let Some(p) = &mut self.pending {
+            p.merge(&new);
         }
     }
 
-    pub(super) fn finish(self) -> Slice {
-        let Walk { mut slice, regs, others, mem, thread, .. } = self;
-        for (thread, regs) in std::iter::once((thread, regs)).chain(others) {
-            slice.inputs.extend(regs.rest().map(|(reg, w)| Input::Reg { thread, reg, node: w.node }));
+    #[inline]
+    pub(super) fn want_pending(&mut self) {
+        if let Some(p) = self.pending.take() {
+            self.state.slice.uses += u64::from(p.who.is_some());
+            match p.segment {
+                BEFORE.. => self.state.want_before(p),
+                _ => self.state.decisions.want(p),
+            }
         }
-        slice.inputs.extend(mem.rest().into_iter().map(|(addr, w)| Input::Mem { addr, mask: w.mask, node: w.node }));
-        slice
+    }
+
+    /// What decided about a segment decides in its place.
+    fn pass_on(&mut self, segment: u32, decision: Decision) {
+        self.want_control(self.window.parents[segment as usize], decision.who, decision.shown);
+    }
+
+    /// Library code at this distance is shown here, or at the call that led here. `counted`: so is this execution.
+    #[inline]
+    pub(super) fn show(&mut self, at: &At, distance: u32, counted: bool) {
+        if self.window.is_own(at.site) {
+            self.count(at.site, distance, u32::from(!counted));
+        } else {
+            self.want_control(self.window.parents[at.segment as usize], None, distance);
+        }
     }
 }
