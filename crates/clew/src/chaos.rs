@@ -41,7 +41,7 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
             return why.status;
         }
     };
-    let oracle = match case::read_oracle(&options.oracle) {
+    let oracle = match case::read_oracle(&options.oracle, &options.command) {
         Ok(oracle) => oracle,
         Err(why) => {
             messages.error(&why.message);

@@ -20,7 +20,7 @@ pub use oracle::Oracle;
 pub use recordings::{Info, Ls, Pack, Rm};
 pub use slice::Slice;
 use std::ffi::{OsStr, OsString};
-pub use switch::{Demo, Switch};
+pub use switch::{Demo, Order, Switch};
 pub use why::Why;
 
 const STYLES: Styles =

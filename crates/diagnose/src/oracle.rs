@@ -53,6 +53,8 @@ pub struct Oracle {
     /// Both streams together, in the order they were written.
     pub both: Option<Vec<u8>>,
     pub exit: Option<u32>,
+    /// It goes on for as long as anybody looks.
+    pub alive: bool,
     /// Somebody else has a say too: the caller's script.
     pub check: bool,
 }
@@ -133,7 +135,7 @@ impl Oracle {
 
     /// Does it say anything at all?
     pub fn is_empty(&self) -> bool {
-        !self.sees_results() && self.exit.is_none()
+        !self.sees_results() && self.exit.is_none() && !self.alive
     }
 
     fn expectations(&self) -> impl Iterator<Item = (Stream, &[u8])> {
@@ -167,7 +169,9 @@ impl Oracle {
     /// What is wrong with how a run ended, whatever it wrote.
     fn end(&self, end: &End) -> Option<Failure> {
         match end {
+            End::Exited(_) if self.alive => Some(Failure::Ended(end.clone())),
             End::Exited(_) => None,
+            End::StillRunning if self.alive => None,
             // A shell would show it so, and somebody may expect it.
             End::Signaled { signal, .. } if self.exit == Some(128 + signal) => None,
             End::Signaled { signal, pc } => Some(Failure::Crash { signal: *signal, pc: *pc }),
@@ -289,6 +293,14 @@ mod tests {
         check(&Oracle::default(), &run("", End::Exited(3)), None);
         let oracle = Oracle { exit: Some(0), ..Oracle::default() };
         check(&oracle, &run("", End::Exited(3)), Some(Failure::WrongExit { expected: 0, found: 3 }));
+    }
+
+    #[test]
+    fn a_server_works_as_long_as_it_runs() {
+        let oracle = Oracle { alive: true, ..Oracle::default() };
+        check(&oracle, &run("", End::StillRunning), None);
+        check(&oracle, &run("", End::Exited(0)), Some(Failure::Ended(End::Exited(0))));
+        check(&oracle, &run("", CRASH), Some(Failure::Crash { signal: 11, pc: 4 }));
     }
 
     #[test]

@@ -196,19 +196,20 @@ impl Session {
         keep: u32,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<(Vec<Predicate>, u64), Error> {
-        self.noted(Request::Predicates { ranges: ranges.to_vec(), places: Vec::new(), keep }, None, interrupted)
+        let what = Request::Predicates { ranges: ranges.to_vec(), places: Vec::new(), keep };
+        self.noted(what, None, None, interrupted)
     }
 
-    /// The same, up to a moment.
-    pub fn predicates_until(
+    /// The same, from a moment on, or up to one.
+    pub fn predicates_between(
         &mut self,
         ranges: &[(u64, u64)],
         keep: u32,
-        until: Moment,
+        (from, until): (Option<Moment>, Option<Moment>),
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<(Vec<Predicate>, u64), Error> {
         let what = Request::Predicates { ranges: ranges.to_vec(), places: Vec::new(), keep };
-        self.noted(what, Some(until), interrupted)
+        self.noted(what, from, until, interrupted)
     }
 
     /// Executions of the instructions at these addresses, up to a moment: the last `keep` of them in order, and how many
@@ -221,16 +222,17 @@ impl Session {
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<(Vec<Predicate>, u64), Error> {
         let what = Request::Predicates { ranges: Vec::new(), places: places.to_vec(), keep };
-        self.noted(what, Some(until), interrupted)
+        self.noted(what, None, Some(until), interrupted)
     }
 
     fn noted(
         &mut self,
         what: Request,
+        from: Option<Moment>,
         until: Option<Moment>,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<(Vec<Predicate>, u64), Error> {
-        let live = self.copy_at(self.start_moment())?;
+        let live = self.copy_at(from.unwrap_or_else(|| self.start_moment()))?;
         done(live.ask(&what)?)?;
         run(&live, Until { moment: until, ..Until::default() }, interrupted)?;
         let mut all = Vec::new();

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// Executions of branches that are kept, from the last one back.
 const KEEP: u32 = 1 << 20;
+/// Ticks before the end whose branches are candidates, unless all are wanted: noting one takes a microsecond.
+const MOST_TICKS: u64 = 5_000_000;
 
 /// Executed branches of some code.
 #[derive(Default)]
@@ -21,17 +23,21 @@ pub struct Branches {
     pub executed: u64,
     /// What of them is left out.
     pub limits: Vec<String>,
+    /// Executions are numbered from the beginning of the run.
+    pub numbered: bool,
     /// How often each was executed, by address.
     counts: HashMap<u64, u64>,
 }
 
 impl Branches {
-    /// Branches that are executed in these ranges, of the whole run or up to a moment; `within` is how long it may take.
+    /// Branches that are executed in these ranges up to a moment or the end; `within` is how long it may take. Of a long run
+    /// only the last part is looked at, unless it is to be the `whole`: then executions are numbered from its beginning.
     pub fn executed(
         case: &Case<'_>,
         session: &mut Session,
         ranges: &[(u64, u64)],
         upto: Option<Moment>,
+        whole: bool,
         within: Duration,
     ) -> Result<Branches, Refusal> {
         let until = Instant::now() + within;
@@ -40,12 +46,17 @@ impl Branches {
             cut = cut || Instant::now() > until || is_raised(&case.interrupted);
             cut
         };
-        let (mut list, executed) = match upto {
-            None => session.predicates(ranges, KEEP, &mut stop),
-            Some(upto) => session.predicates_until(ranges, KEEP, upto, &mut stop),
-        }
-        .map_err(Refusal::internal)?;
         let mut limits = Vec::new();
+        let end = case.opened.recording.unit(&case.unit).ok().and_then(|u| u.end).map_or(0, |e| e.tick);
+        let late = upto.map_or(end, |m| m.tick.min(end)).checked_sub(MOST_TICKS).filter(|tick| *tick > 0);
+        let mut from = None;
+        if let Some(tick) = late.filter(|_| !whole) {
+            session.seek_tick(tick, &mut stop).map_err(Refusal::internal)?;
+            from = Some(session.moment());
+            limits.push(format!("branches before tick {tick} are no candidates"));
+        }
+        let noted = session.predicates_between(ranges, KEEP, (from, upto), &mut stop);
+        let (mut list, executed) = noted.map_err(Refusal::internal)?;
         if cut {
             limits.push("the time ran out while branches were counted: only those until then are candidates".into());
         }
@@ -56,7 +67,7 @@ impl Branches {
         let begins = case.written.begins(case.unit);
         list.retain(|p| p.moment.tick >= begins);
         let counts = list.iter().map(|p| (p.moment.pc, p.instance)).collect();
-        Ok(Branches { list, executed, limits, counts })
+        Ok(Branches { list, executed, limits, counts, numbered: from.is_none() })
     }
 
     /// The noted execution at this moment.

@@ -10,6 +10,7 @@ pub mod branches;
 mod choose;
 mod code;
 mod make;
+mod reference;
 mod refusal;
 
 use crate::cli::Oracle as OracleOptions;
@@ -39,6 +40,7 @@ const LEAST_WALL: Duration = Duration::from_secs(2);
 
 /// What the user asks.
 pub struct Ask<'a> {
+    pub wanted: Oracle,
     pub oracle: &'a OracleOptions,
     pub budget: Duration,
     pub jobs: Option<usize>,
@@ -72,7 +74,7 @@ impl<'a> Case<'a> {
         engine: &EngineProgram,
     ) -> Result<(Case<'a>, Session), Refusal> {
         let begun = Instant::now();
-        let oracle = read_oracle(ask.oracle)?;
+        let oracle = ask.wanted.clone();
         let recording = &opened.recording;
         let replayer = Replayer { engine, recording };
         let (written, differences) = Written::gather(&replayer).map_err(Refusal::internal)?;
@@ -190,8 +192,8 @@ pub fn record_quietly(
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// What the options say "works" means.
-pub fn read_oracle(options: &OracleOptions) -> Result<Oracle, Refusal> {
+/// What the options say "works" means; `command` is what fails.
+pub fn read_oracle(options: &OracleOptions, command: &[std::ffi::OsString]) -> Result<Oracle, Refusal> {
     let read = |path: &Option<std::path::PathBuf>| {
         let read = |path: &std::path::PathBuf| {
             std::fs::read(path)
@@ -199,11 +201,18 @@ pub fn read_oracle(options: &OracleOptions) -> Result<Oracle, Refusal> {
         };
         path.as_ref().map(read).transpose()
     };
-    Ok(Oracle {
+    let mut oracle = Oracle {
         stdout: read(&options.expect)?,
         stderr: read(&options.expect_stderr)?,
         both: read(&options.expect_both)?,
         exit: options.expect_exit.map(u32::from),
+        alive: options.alive.is_some(),
         check: options.check.is_some(),
-    })
+    };
+    if let Some(program) = &options.reference {
+        let right = reference::run(program, command, options.timeout)?;
+        oracle.stdout.get_or_insert(right.stdout);
+        oracle.exit.get_or_insert(right.exit);
+    }
+    Ok(oracle)
 }

@@ -26,9 +26,22 @@ pub struct Oracle {
     /// It ends within this time; in trials, ticks count instead
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub timeout: Option<Duration>,
+    /// It is still going after this time, as a server is
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "timeout")]
+    pub alive: Option<Duration>,
+    /// It writes and exits as this other program or version does, given the same arguments and input
+    #[arg(long = "ref", value_name = "PROGRAM")]
+    pub reference: Option<PathBuf>,
     /// This shell script, given standard output on its input, exits with 0
     #[arg(long, value_name = "SCRIPT")]
     pub check: Option<String>,
+}
+
+impl Oracle {
+    /// When a recorded run is ended.
+    pub fn ends_after(&self) -> Option<Duration> {
+        self.timeout.or(self.alive)
+    }
 }
 
 /// A number and a unit of time: `500ms`, `10s`, `2m`, `1h`.

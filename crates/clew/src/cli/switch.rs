@@ -59,6 +59,8 @@ pub enum Order {
     /// Last executed, first switched
     #[default]
     Lefs,
+    /// What the failure depends on first: near it, seldom executed, and reached by the input
+    Prior,
 }
 
 /// Show what Clew does on a small program with a bug.

@@ -7,7 +7,7 @@
 mod show;
 
 use crate::case::{self, Ask, At, Branches, Case, Place, Refusal, branches};
-use crate::cli::{Color, Switch as Options};
+use crate::cli::{Color, Order, Switch as Options};
 use crate::guest::{Failed, start_engine};
 use crate::home::{self, Opened};
 use crate::message::{self, Messages, Paint};
@@ -67,16 +67,16 @@ pub fn tell(answer: &Answer, paint: Paint) -> String {
 
 /// Records if need be, and searches.
 pub fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Answer, Refusal> {
-    case::read_oracle(&options.oracle)?;
+    let wanted = case::read_oracle(&options.oracle, &options.command)?;
     let at = options.at.as_ref().map(|text| text.parse::<At>()).transpose().map_err(Refusal::usage)?;
     let interrupted = case::interruption();
     let name = match &options.recording {
         Some(name) => name.clone(),
-        None => case::record_quietly(&options.command, options.oracle.timeout, startup, messages)?,
+        None => case::record_quietly(&options.command, options.oracle.ends_after(), startup, messages)?,
     };
     let (opened, unit) = home::find(&name, startup).map_err(Refusal::usage)?;
     let quiet = options.quiet || options.json || !rustix::termios::isatty(rustix::stdio::stderr());
-    let job = Job { options, opened: &opened, unit, at, interrupted, quiet };
+    let job = Job { options, opened: &opened, unit, wanted, at, interrupted, quiet };
     let done = start_engine(startup, |engine| Ok(job.run(engine)));
     match done {
         Ok(answer) => answer,
@@ -90,6 +90,7 @@ struct Job<'a> {
     options: &'a Options,
     opened: &'a Opened,
     unit: Option<UnitName>,
+    wanted: Oracle,
     at: Option<At>,
     interrupted: Arc<AtomicBool>,
     quiet: bool,
@@ -98,6 +99,7 @@ struct Job<'a> {
 impl Job<'_> {
     fn run(&self, engine: &EngineProgram) -> Result<Answer, Refusal> {
         let ask = Ask {
+            wanted: self.wanted.clone(),
             oracle: &self.options.oracle,
             budget: self.options.budget,
             jobs: self.options.jobs,
@@ -129,7 +131,13 @@ impl Job<'_> {
             }
             let new = tried.map_or(0, |t| found.list.partition_point(|p| p.moment <= t));
             let list = &found.list[new..];
-            let candidates: Vec<Trial> = order::lefs(list).into_iter().map(|n| Trial::flip(list[n].moment)).collect();
+            let order = match self.options.order {
+                Order::Prior if rounds.len() == 1 => {
+                    crate::why::prior(&case, &mut bench.session, &found, self.options.budget / 3)?
+                }
+                _ => order::lefs(list),
+            };
+            let candidates: Vec<Trial> = order.into_iter().map(|n| Trial::flip(list[n].moment)).collect();
             let mut progress = |s: &Search| self.tell(s, found.list.len());
             let more = diagnose::search(&mut bench, &candidates, &case.failing, &case.oracle, &plan, &mut progress);
             search.absorb(more.map_err(Refusal::internal)?);
@@ -173,7 +181,7 @@ impl Job<'_> {
         upto: Option<model::serve::Moment>,
     ) -> Result<Branches, Refusal> {
         // Half of the time is for the trials.
-        let mut found = Branches::executed(case, session, ranges, upto, self.options.budget / 2)?;
+        let mut found = Branches::executed(case, session, ranges, upto, true, self.options.budget / 2)?;
         let list = &mut found.list;
         if let Some(At { instance: Some(n), place }) = &self.at {
             *list = match place {

@@ -19,6 +19,8 @@ use std::collections::{HashMap, HashSet};
 
 /// Lines of the slice that are told, at most.
 const SLICE_LINES: usize = 4000;
+/// Calls on the stack that are named for each line of the slice.
+const CALLS_FOR_EACH_LINE: usize = 2;
 /// What the symptom does not depend on, as far as is known, is taken to be so far away.
 const FAR: u32 = 40;
 /// Dependences back from a proved cause that lead to its values: some statements, each of a few instructions.
@@ -37,6 +39,8 @@ pub struct Gathered {
     /// What the input had to do with executions of branches.
     pub influence: HashMap<Moment, Influence>,
     pub values: Values,
+    /// Calls that were under way when the program died, the innermost first.
+    pub stack: Vec<u64>,
     pub limits: Vec<String>,
     /// What the time went into.
     pub phases: Vec<(String, f64)>,
@@ -51,6 +55,7 @@ impl Gathered {
             outside: HashMap::new(),
             influence: HashMap::new(),
             values: Values::default(),
+            stack: Vec::new(),
             limits,
             phases: Vec::new(),
         }
@@ -114,13 +119,18 @@ pub fn report(
     causes.truncate(top);
     let slice = symptom.zip(squash.as_mut()).map(|(s, squash)| slice_lines(case, s, places, squash));
     let slice = slice.unwrap_or_default();
-    for (line, node) in &slice {
+    // Where it died and who called, then what that depended on.
+    let calls = callers(&gathered.stack, places).into_iter().map(|p| (p, None));
+    let lines = slice.iter().map(|(line, node)| (line.place.clone(), Some((line, *node))));
+    for (place, line) in order::interleave(calls.collect(), lines.collect(), CALLS_FOR_EACH_LINE) {
         if causes.len() >= top {
             break;
         }
-        if named.insert(key(&line.place)) {
-            let path = path(symptom, Some(*node), places, squash.as_mut());
-            causes.push(suspected(case, line, path));
+        if named.insert(key(&place)) {
+            causes.push(match line {
+                Some((line, node)) => suspected(case, line, path(symptom, Some(node), places, squash.as_mut())),
+                None => caller(case, place),
+            });
         }
     }
     if let Some((moment, why)) = gathered.search.doubtful.first() {
@@ -286,7 +296,12 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
         (Change::Skip(_), _) => Kind::Suppression,
         _ => Kind::CriticalPredicate,
     };
-    let which = if of > 1 { format!(" on its {} execution", ordinal(n)) } else { String::new() };
+    let numbered = replacement.is_some() || gathered.branches.numbered;
+    let which = match (of > 1, numbered) {
+        (false, _) => String::new(),
+        (true, true) => format!(" on its {} execution", ordinal(n)),
+        (true, false) => " on one of its last executions".to_owned(),
+    };
     let line = c.place.line.map_or_else(|| c.place.address.clone(), |l| format!("line {l}"));
     let what = match (&finding.trial.change, replacement) {
         (_, Some(Replacement { was, is, left_out, .. })) => match left_out {
@@ -298,7 +313,8 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
         _ => format!("with {line} taken the other way{which}"),
     };
     let alteration = match &finding.trial.change {
-        Change::Flip => format!("flip {}#{n}", c.place.address),
+        Change::Flip if numbered => format!("flip {}#{n}", c.place.address),
+        Change::Flip => format!("flip {} at {moment}", c.place.address),
         Change::Force(taken) => format!("force {} {}", c.place.address, if *taken { "taken" } else { "not taken" }),
         Change::SetMemory(at, bytes) => format!("set {:#x} {}", at.0, hex(bytes)),
         Change::Skip(to) => format!("skip {} to {to:#x}", c.place.address),
@@ -307,7 +323,7 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
     Cause {
         kind: if finding.verdict == Verdict::Fixed { kind } else { Kind::Avoiding },
         proved: finding.is_proved(),
-        instance: Some((n, of)),
+        instance: numbered.then_some((n, of)),
         distance: (c.distance != u32::MAX).then_some(c.distance),
         explanation: format!("{what} the program {}", repaired(&case.oracle)),
         doubt: finding.doubt.clone(),
@@ -320,6 +336,36 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
         path,
         closer: closer(case, &c.place, Some(moment)),
         place: c.place.clone(),
+    }
+}
+
+/// Own lines of these calls, each once.
+fn callers(stack: &[u64], places: &mut Places<'_>) -> Vec<Place> {
+    let mut list: Vec<Place> = Vec::new();
+    for pc in stack {
+        if places.is_own(*pc) {
+            let place = places.of(*pc);
+            if list.iter().all(|p| key(p) != key(&place)) {
+                list.push(place);
+            }
+        }
+    }
+    list
+}
+
+/// A call that was under way when the program died.
+fn caller(case: &Case<'_>, place: Place) -> Cause {
+    Cause {
+        kind: Kind::Dependence,
+        proved: false,
+        instance: None,
+        distance: None,
+        explanation: "it is on the stack when the program dies".into(),
+        doubt: Some("no trial speaks for it".into()),
+        evidence: None,
+        path: Vec::new(),
+        closer: closer(case, &place, None),
+        place,
     }
 }
 

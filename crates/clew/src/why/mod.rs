@@ -22,7 +22,7 @@ use crate::startup::Startup;
 use crate::status;
 use causes::Gathered;
 use diagnose::order::{self, Influence};
-use diagnose::{Change, Plan, Search, Trial};
+use diagnose::{Change, Oracle, Plan, Search, Trial};
 use model::serve::Moment;
 use near::Nodes;
 use places::Places;
@@ -88,15 +88,15 @@ fn write_views(report: &Report, options: &Options, startup: &Startup) -> Result<
 
 /// Records if need be, and searches.
 fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Report, Refusal> {
-    case::read_oracle(&options.oracle)?;
+    let wanted = case::read_oracle(&options.oracle, &options.command)?;
     let interrupted = case::interruption();
     let name = match &options.recording {
         Some(name) => name.clone(),
-        None => case::record_quietly(&options.command, options.oracle.timeout, startup, messages)?,
+        None => case::record_quietly(&options.command, options.oracle.ends_after(), startup, messages)?,
     };
     let (opened, unit) = home::find(&name, startup).map_err(Refusal::usage)?;
     let quiet = options.quiet || options.json || !rustix::termios::isatty(rustix::stdio::stderr());
-    let job = Job { options, opened: &opened, unit, interrupted, quiet };
+    let job = Job { options, opened: &opened, unit, wanted, interrupted, quiet };
     match start_engine(startup, |engine| Ok(job.run(engine))) {
         Ok(report) => report,
         Err(Failed::Error(e)) => Err(Refusal::internal(e)),
@@ -109,6 +109,7 @@ struct Job<'a> {
     options: &'a Options,
     opened: &'a Opened,
     unit: Option<UnitName>,
+    wanted: Oracle,
     interrupted: Arc<AtomicBool>,
     quiet: bool,
 }
@@ -124,6 +125,7 @@ fn share(budget: Duration, percent: u32) -> Duration {
 impl Job<'_> {
     fn run(&self, engine: &EngineProgram) -> Result<Report, Refusal> {
         let ask = Ask {
+            wanted: self.wanted.clone(),
             oracle: &self.options.oracle,
             budget: self.options.budget,
             jobs: self.options.jobs,
@@ -138,10 +140,12 @@ impl Job<'_> {
         let start = symptom::start(&case, &mut session, &mut stop)?;
         let moment = start.moment;
         let mapped = symptom::mapped(&case, &session)?;
+        let stack = symptom::stack(&case, &session);
         let mut places = Places::new(&mapped);
         let ranges = places.own_code(&session)?;
         let followed = symptom::follow(&case, &mut session, start, &mapped, &told, share(self.options.budget, 30));
         let mut gathered = Gathered::new(case.known_limits());
+        gathered.stack = stack;
         let symptom = followed.map_err(|why| gathered.limits.push(format!("no dependences are known: {why}"))).ok();
         gathered.phases.push(("dependences".into(), case.begun.elapsed().as_secs_f64()));
         let mut search = Searching { job: self, case: &case, gathered: &mut gathered };
@@ -183,16 +187,12 @@ impl Searching<'_> {
         let rounds = branches::rounds(&self.case.failing.failure, &self.case.written, self.case.unit);
         let hangs = rounds.len() > 1;
         let upto = if hangs { Some(moment) } else { None };
-        let found = Branches::executed(self.case, &mut session, ranges, upto, share(budget, 25))?;
+        let found = Branches::executed(self.case, &mut session, ranges, upto, false, share(budget, 25))?;
         self.gathered.limits.extend(found.limits.iter().cloned());
         let witness = self.case.witness(&mut session, &found);
         self.gathered.phases.push(("counting branches".into(), begun.elapsed().as_secs_f64()));
         let mut bench = self.case.bench(session, rounds[0], witness);
-        let mut near = self.distances(symptom, &found);
-        if near.influence.iter().all(|i| *i == Influence::None) {
-            // Nothing was read, or nobody knows what came of it.
-            near.influence.fill(Influence::Control);
-        }
+        let near = distances(symptom, &found);
         let (order, first) = order::prior(&found.list, &near.distance, &near.influence);
         let flips: Vec<Trial> = order.iter().map(|n| Trial::flip(found.list[*n].moment)).collect();
         let influence = found.list.iter().map(|p| p.moment).zip(near.influence);
@@ -268,31 +268,6 @@ impl Searching<'_> {
         Ok(())
     }
 
-    /// How far each execution of a branch is from the symptom.
-    fn distances(&self, symptom: Option<&Symptom>, found: &Branches) -> Near {
-        let count = found.list.len();
-        let mut near = Near {
-            distance: vec![None; count],
-            influence: vec![Influence::None; count],
-            nodes: HashMap::new(),
-            outside: HashMap::new(),
-        };
-        let Some(s) = symptom else { return near };
-        let pcs: std::collections::HashSet<u64> = found.list.iter().map(|p| p.moment.pc).collect();
-        let nodes = Nodes::of(&s.slice, |pc| pcs.contains(&pc));
-        let aligned = near::align(&found.list, s.start.moment, &s.window);
-        for (n, instance) in aligned.iter().enumerate() {
-            near.influence[n] = instance.map_or(Influence::None, |i| s.influence(i.execution));
-            if let Some(node) = instance.as_ref().and_then(|i| nodes.at(i)) {
-                near.distance[n] = Some(s.slice.nodes[node as usize].distance);
-                near.nodes.insert(found.list[n].moment, node);
-            } else if let Some(instance) = instance {
-                near.outside.insert(found.list[n].moment, *instance);
-            }
-        }
-        near
-    }
-
     /// Branches that go one way for good, from their first execution on: the way they did not always go.
     fn forced(&self, found: &Branches, distance: &[Option<u32>]) -> Vec<Trial> {
         struct Site {
@@ -330,4 +305,50 @@ struct Near {
     nodes: HashMap<Moment, u32>,
     /// Those that are in the window only.
     outside: HashMap<Moment, slice::Instance>,
+}
+
+/// How far each execution of a branch is from the symptom.
+fn distances(symptom: Option<&Symptom>, found: &Branches) -> Near {
+    let count = found.list.len();
+    let mut near = Near {
+        distance: vec![None; count],
+        influence: vec![Influence::None; count],
+        nodes: HashMap::new(),
+        outside: HashMap::new(),
+    };
+    let Some(s) = symptom else { return near };
+    let pcs: std::collections::HashSet<u64> = found.list.iter().map(|p| p.moment.pc).collect();
+    let nodes = Nodes::of(&s.slice, |pc| pcs.contains(&pc));
+    let aligned = near::align(&found.list, s.start.moment, &s.window);
+    for (n, instance) in aligned.iter().enumerate() {
+        near.influence[n] = instance.map_or(Influence::None, |i| s.influence(i.execution));
+        if let Some(node) = instance.as_ref().and_then(|i| nodes.at(i)) {
+            near.distance[n] = Some(s.slice.nodes[node as usize].distance);
+            near.nodes.insert(found.list[n].moment, node);
+        } else if let Some(instance) = instance {
+            near.outside.insert(found.list[n].moment, *instance);
+        }
+    }
+    if near.influence.iter().all(|i| *i == Influence::None) {
+        // Nothing was read, or nobody knows what came of it.
+        near.influence.fill(Influence::Control);
+    }
+    near
+}
+
+/// The order PRIOR for these executions of branches: indices.
+pub fn prior(
+    case: &Case<'_>,
+    session: &mut Session,
+    found: &Branches,
+    within: Duration,
+) -> Result<Vec<usize>, Refusal> {
+    let until = Instant::now() + within;
+    let mut stop = || Instant::now() > until || case::is_raised(&case.interrupted);
+    let told = symptom::arguments(session)?;
+    let start = symptom::start(case, session, &mut stop)?;
+    let mapped = symptom::mapped(case, session)?;
+    let symptom = symptom::follow(case, session, start, &mapped, &told, within).map_err(Refusal::internal)?;
+    let near = distances(Some(&symptom), found);
+    Ok(order::prior(&found.list, &near.distance, &near.influence).0)
 }

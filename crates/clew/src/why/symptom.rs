@@ -17,11 +17,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Million instructions before the symptom that are looked at.
-const WINDOW: u64 = 150;
+const WINDOW: u64 = 60;
 /// Instructions of the slice, at most.
-const MOST_NODES: usize = 12_000_000;
+const MOST_NODES: usize = 6_000_000;
 /// Time for a slice that follows pointers too.
 const WIDER: Duration = Duration::from_secs(5);
+/// Frames of a stack that are looked at.
+const MOST_FRAMES: usize = 64;
 /// Arguments, at most: more is something else.
 const MOST_ARGUMENTS: u64 = 100_000;
 /// Ticks behind the last system call of a program that hangs: by then it goes round and round.
@@ -89,6 +91,17 @@ fn criterion(case: &Case<'_>) -> Options {
         Failure::WrongExit { .. } => Options { exit: true, ..none },
         _ => Options { output: Some(output.unwrap_or_else(|| "end".into())), ..none },
     }
+}
+
+/// Addresses of the calls that are under way when a program dies, the innermost first; nothing for other failures.
+pub fn stack(case: &Case<'_>, session: &Session) -> Vec<u64> {
+    if !matches!(case.failing.failure, Failure::Crash { .. }) {
+        return Vec::new();
+    }
+    let recording = &case.opened.recording;
+    let thread = session.place().thread;
+    let Ok(scene) = session.scene(recording, &session::images_of(recording), thread) else { return Vec::new() };
+    image::backtrace(&scene, MOST_FRAMES).frames.iter().map(|f| f.at.0).collect()
 }
 
 /// The images that are mapped now.
