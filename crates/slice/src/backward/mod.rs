@@ -79,6 +79,8 @@ pub enum Omit {
     Registers,
     Flags,
     Control,
+    /// Of branches that went another way, which only relevant slices have.
+    Potential,
 }
 
 /// A memory access with its address.
@@ -245,7 +247,7 @@ impl<'w> Walk<'w> {
                     self.next = code.pc;
                     continue;
                 }
-                if self.options.relevant && matches!(code.control(), Control::Branch | Control::IndirectJump) {
+                if self.is_relevant() && matches!(code.control(), Control::Branch | Control::IndirectJump) {
                     self.might_have_gone(execution as u32, code, segment);
                 }
                 if self.concerns(code, address, segment) {
@@ -254,6 +256,10 @@ impl<'w> Walk<'w> {
                 self.next = code.pc;
             }
         }
+    }
+
+    fn is_relevant(&self) -> bool {
+        self.options.relevant && self.options.omit != Some(Omit::Potential)
     }
 
     fn is_over(&self) -> bool {
