@@ -51,6 +51,15 @@ pub enum Input {
     Mem { addr: u64, mask: u64, node: u32 },
 }
 
+/// Bytes that a system call delivered and that the slice needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Delivered {
+    /// The call.
+    pub node: u32,
+    pub addr: u64,
+    pub len: u64,
+}
+
 /// What is in the slice. Node 0 is the criterion itself, not an instruction.
 #[derive(Clone, Debug, Default)]
 pub struct Slice {
@@ -58,6 +67,7 @@ pub struct Slice {
     /// Only if all edges were asked for.
     pub edges: Vec<Edge>,
     pub inputs: Vec<Input>,
+    pub delivered: Vec<Delivered>,
     /// Save and restore pairs that were passed over.
     pub bypassed: u64,
     /// The saves and restores of these pairs, in no order: execution and instruction.

@@ -24,11 +24,11 @@ mod syscalls;
 mod wants;
 pub mod window;
 
-pub use backward::{Criterion, Omit, Options, backward};
+pub use backward::{Criterion, Omit, Options, Sent, backward};
 pub use executed::Executed;
 pub use facts::{Border, Facts, MayDefine, Merge, NoFacts};
 pub use forward::{Forward, chop, forward};
-pub use graph::{Edge, Input, Node, Slice, Why};
+pub use graph::{Delivered, Edge, Input, Node, Slice, Why};
 pub use instances::Instance;
 pub use registers::RegId;
 pub use sites::Sites;

@@ -250,6 +250,11 @@ pub struct Sources {
 }
 
 impl Sources {
+    /// What stands at a place.
+    pub fn text(&mut self, origin: &Origin) -> Option<String> {
+        self.line(origin.full.as_deref()?, origin.line?)
+    }
+
     pub fn line(&mut self, file: &Path, line: u32) -> Option<String> {
         let read = || {
             let text = std::fs::read(file).unwrap_or_default();

@@ -2,14 +2,18 @@
 //!
 //! ```text
 //! recording ─ [criterion] ─▶ moment and what is wanted ─ [tracing] ─▶ window ─ slice::backward ─▶ [lines] ─▶ [show]
+//!                              ▲ what was written to pipes and files, by other processes too: [carried], [across]
 //! ```
 
+mod across;
+mod carried;
 pub mod criterion;
 pub mod facts;
 pub mod lines;
 pub mod outputs;
 mod show;
 pub mod tracing;
+mod view;
 
 use crate::case;
 pub use crate::case::Refusal;
@@ -20,20 +24,22 @@ use crate::message::{self, Messages, Paint};
 use crate::startup::Startup;
 use crate::status;
 use crate::written::Written;
+use across::Across;
+pub use across::Part;
 use criterion::{Finder, Start};
 use facts::Program;
-use lines::{Origins, Squash};
 use model::log::Ending;
 use model::serve::Moment;
 use recording::{Recording, UnitName};
 use session::{EngineProgram, Replayer, Session};
-use slice::{Builder, Criterion, Forward, Prepare, Slice, Window};
+use slice::{Builder, Criterion, Forward, Prepare, Slice};
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
+use view::View;
 
 /// Instructions of a slice beyond which it is cut: each takes some 64 bytes of memory.
 const MOST_NODES: usize = 30_000_000;
@@ -41,14 +47,9 @@ const MOST_NODES: usize = 30_000_000;
 /// What was found, with everything that is needed to tell it.
 pub struct Answer {
     pub recording: String,
-    pub unit: UnitName,
     pub start: Start,
-    pub window: Window,
-    pub slice: Slice,
-    /// What the value was made by, if that was asked for: executions and instructions.
-    pub data: HashSet<(u32, u16)>,
-    pub loaded: image::LoadedImages,
-    pub paths: Vec<Option<std::path::PathBuf>>,
+    /// What there is of each process; that of the criterion comes first.
+    pub parts: Vec<Part>,
     pub limits: Vec<String>,
     pub times: Times,
 }
@@ -66,28 +67,7 @@ pub struct Times {
 pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
     let messages = Messages { paint: Paint::for_stderr(color, startup) };
     match find(options, startup, &messages) {
-        Ok(answer) => {
-            let mut origins = Origins::new(&answer.loaded, &|n| answer.paths.get(n).cloned().flatten());
-            let mut squash = Squash::new(&answer.window, options.libs);
-            let died = options.crash.then_some(answer.start.moment.pc);
-            let lines = lines::gather(&answer.window, &answer.slice, &answer.data, died, &mut origins, &mut squash);
-            let paint = Paint::for_stdout(color, startup);
-            let mut show = show::Show { answer: &answer, lines: &lines, origins, squash, options, paint };
-            match show.all() {
-                Ok(text) => message::stdout(&text),
-                Err(show::Nothing { why, found }) => {
-                    messages.error(&why);
-                    return if found { status::NO } else { status::USAGE };
-                }
-            }
-            if let Some(file) = &options.save
-                && let Err(e) = std::fs::write(file, show.json())
-            {
-                messages.error(&format!("{} cannot be written: {e}", file.display()));
-                return status::USAGE;
-            }
-            if lines.list.is_empty() { status::NO } else { 0 }
-        }
+        Ok(answer) => tell(&answer, options, Paint::for_stdout(color, startup), &messages),
         Err(refusal) => {
             if !refusal.message.is_empty() {
                 messages.error(&refusal.message);
@@ -95,6 +75,29 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
             refusal.status
         }
     }
+}
+
+/// Prints an answer, and keeps it if that was asked for; gives our exit status.
+fn tell(answer: &Answer, options: &Options, paint: Paint, messages: &Messages) -> i32 {
+    let views = answer.parts.iter().enumerate().map(|(n, part)| {
+        let died = (options.crash && n == 0).then_some(answer.start.moment.pc);
+        View::new(part, died, options)
+    });
+    let mut show = show::Show { answer, views: views.collect(), options, paint };
+    match show.all() {
+        Ok(text) => message::stdout(&text),
+        Err(show::Nothing { why, found }) => {
+            messages.error(&why);
+            return if found { status::NO } else { status::USAGE };
+        }
+    }
+    if let Some(file) = &options.save
+        && let Err(e) = std::fs::write(file, show.json())
+    {
+        messages.error(&format!("{} cannot be written: {e}", file.display()));
+        return status::USAGE;
+    }
+    if show.is_empty() { status::NO } else { 0 }
 }
 
 /// Records if need be, and slices.
@@ -143,33 +146,68 @@ impl Job<'_> {
         };
         let start = finder.find(&|| written_by(&replayer).map(Cow::Owned))?;
         let mut times = Times { find: begun.elapsed(), ..Times::default() };
-        let loaded = session.loaded(recording, &images).map_err(Refusal::internal)?;
-        let paths = original_paths(recording, &unit, &loaded);
-        let chopped = self.chopped(&loaded)?;
+        let mut limits = Vec::new();
+        let mut across =
+            Across { job: self, replayer: &replayer, images: &images, stop: &mut stop, limits: &mut limits, times };
+        let mut part = self.part(&mut session, unit, start.moment, &start.criterion, &mut across)?;
+        drop(session);
+        self.say("following dependences");
+        (part.how.prune_memory, part.how.prune_registers) = start.pruned.clone();
+        let sliced = Instant::now();
+        self.follow(&mut part, across.stop)?;
+        let mut parts = vec![part];
+        if !self.options.forward && self.options.chop.is_none() {
+            across.run(&mut parts)?;
+        }
+        times = across.times;
+        times.slice = sliced.elapsed();
+        self.say("");
+        limits.extend(parts.iter().filter(|p| p.slice.cut).map(|p| cut_text(&p.slice)));
+        limits.dedup();
+        Ok(Answer { recording: self.name(), start, parts, limits, times })
+    }
+
+    /// Traces a process up to a moment and prepares to slice it from this criterion.
+    fn part(
+        &self,
+        session: &mut Session,
+        unit: UnitName,
+        until: Moment,
+        criterion: &Criterion,
+        across: &mut Across<'_>,
+    ) -> Result<Part, Refusal> {
+        let recording = &self.opened.recording;
+        let begun = Instant::now();
         self.say("tracing");
-        let (traced, mut limits) = self.trace(&mut session, unit, start.moment, &mut stop)?;
-        times.trace = begun.elapsed() - times.find;
+        let loaded = session.loaded(recording, across.images).map_err(Refusal::internal)?;
+        let paths = original_paths(recording, &unit, &loaded);
+        let (traced, limits) = self.trace(session, unit, until, across.stop)?;
+        across.limits.extend(limits);
+        across.times.trace += begun.elapsed();
+        let begun = Instant::now();
         self.say("finding out what decided about what");
         let calls = tracing::calls(recording, &unit).map_err(Refusal::internal)?;
-        let facts = Program::new(&session, &loaded, &paths, !self.options.no_refinement);
+        let facts = Program::new(session, &loaded, &paths, !self.options.no_refinement);
         let mut facts = facts.map_err(Refusal::internal)?;
         let how = Prepare { bypass: !self.options.no_bypass, frames: self.relevant() || self.names() };
         let window = traced.finish(&mut facts, calls, how);
-        times.prepare = begun.elapsed() - times.find - times.trace;
-        self.say("following dependences");
-        let how = self.how(&start, stacks(&session)?);
-        let (slice, data) = self.follow(&window, &start.criterion, chopped.as_ref(), &how, &mut facts, &mut stop);
-        self.say("");
-        times.slice = begun.elapsed() - times.find - times.trace - times.prepare;
-        if slice.cut {
-            let why = match slice.nodes.len() > MOST_NODES {
-                true => "it has too many instructions",
-                false => "the time ran out, or it was interrupted (--budget)",
-            };
-            limits.push(format!("the slice is not complete: {why}; it was followed from the criterion back so far"));
-        }
-        let recording = self.name();
-        Ok(Answer { recording, unit, start, window, slice, data, loaded, paths, limits, times })
+        across.times.prepare += begun.elapsed();
+        let how = self.how(stacks(session)?);
+        let (criterion, slice) = (criterion.clone(), Slice::default());
+        Ok(Part {
+            unit,
+            window,
+            slice,
+            data: HashSet::new(),
+            loaded,
+            paths,
+            needed_by: HashMap::new(),
+            answered: HashSet::new(),
+            criterion,
+            how,
+            facts,
+            until,
+        })
     }
 
     /// Traces what the slice needs, and says what that leaves out.
@@ -205,14 +243,11 @@ impl Job<'_> {
     }
 
     /// How dependences are followed.
-    fn how(&self, start: &Start, stacks: Range<u64>) -> slice::Options {
-        let (prune_memory, prune_registers) = start.pruned.clone();
+    fn how(&self, stacks: Range<u64>) -> slice::Options {
         slice::Options {
             data_only: self.options.data_only,
             copies_only: self.options.copies,
             edges: self.options.edges || self.options.dot,
-            prune_memory,
-            prune_registers,
             depth: self.options.depth.unwrap_or(0),
             most_nodes: MOST_NODES,
             relevant: self.relevant(),
@@ -223,32 +258,26 @@ impl Job<'_> {
         }
     }
 
-    /// The slice, and what of it the value was made by, if that was asked for.
-    fn follow(
-        &self,
-        window: &Window,
-        criterion: &Criterion,
-        chopped: Option<&Criterion>,
-        how: &slice::Options,
-        facts: &mut Program,
-        stop: &mut dyn FnMut() -> bool,
-    ) -> (Slice, HashSet<(u32, u16)>) {
+    /// Slices a part, and finds what of it the value was made by, if that was asked for.
+    fn follow(&self, part: &mut Part, stop: &mut dyn FnMut() -> bool) -> Result<(), Refusal> {
+        let Part { window, criterion, how, facts, .. } = part;
         let forward = Forward { data_only: self.options.data_only, everywhere: false };
         if self.options.forward {
-            return (slice::forward(window, criterion, forward, stop), HashSet::new());
+            part.slice = slice::forward(window, criterion, forward, stop);
+            return Ok(());
         }
         let mut slice = slice::backward(window, criterion, how, facts, stop);
-        let mut data = HashSet::new();
         if self.options.parts {
             let how = slice::Options { data_only: true, edges: false, relevant: false, ..how.clone() };
-            let part = slice::backward(window, criterion, &how, facts, stop);
-            data.extend(part.nodes.iter().skip(1).map(|n| (n.execution, n.insn)));
+            let made = slice::backward(window, criterion, &how, facts, stop);
+            part.data = made.nodes.iter().skip(1).map(|n| (n.execution, n.insn)).collect();
         }
-        if let Some(place) = chopped {
+        if let Some(place) = self.chopped(&part.loaded)? {
             let from = Forward { everywhere: true, ..forward };
-            slice = slice::chop(&slice, &slice::forward(window, place, from, stop));
+            slice = slice::chop(&slice, &slice::forward(window, &place, from, stop));
         }
-        (slice, data)
+        part.slice = slice;
+        Ok(())
     }
 
     /// Tells how far it is, on a terminal; nothing clears the line.
@@ -317,6 +346,15 @@ impl Job<'_> {
         let inexact = unit.iter().flat_map(|u| &u.inexact);
         inexact.map(|(n, why)| format!("inexact from record {n} on: {why}")).collect()
     }
+}
+
+/// Why a slice ends before its beginning.
+fn cut_text(slice: &Slice) -> String {
+    let why = match slice.nodes.len() > MOST_NODES {
+        true => "it has too many instructions",
+        false => "the time ran out, or it was interrupted (--budget)",
+    };
+    format!("the slice is not complete: {why}; it was followed from the criterion back so far")
 }
 
 /// Where the main thread's stack is, with room to grow.

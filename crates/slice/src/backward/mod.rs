@@ -43,6 +43,19 @@ pub struct Criterion {
     pub at: Option<(u32, u16)>,
     /// Executions of instructions in this list, from the last one of the first address on, with all they use.
     pub instructions: Vec<u64>,
+    /// System calls whose outcome others used: what they passed on.
+    pub sent: Vec<Sent>,
+}
+
+/// What others used of a system call that passed it on to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// The call, by the number of its record in the log.
+    pub record: u64,
+    /// Where it lay before the call: address and length.
+    pub memory: Vec<(u64, u64)>,
+    /// How far from the criterion its nearest user is.
+    pub distance: u32,
 }
 
 /// How to walk.
@@ -144,6 +157,8 @@ struct Walk<'w> {
     /// Instructions of the criterion are still looked for.
     forced: Option<HashSet<u64>>,
     forced_start: u64,
+    /// What was sent, by record.
+    sent: FastMap<u64, Sent>,
 }
 
 /// Slices a window.
@@ -188,6 +203,7 @@ impl<'w> Walk<'w> {
             awaited: None,
             forced: None,
             forced_start: 0,
+            sent: FastMap::default(),
         }
     }
 
@@ -212,6 +228,7 @@ impl<'w> Walk<'w> {
         if criterion.control {
             self.want_control(self.window.last_parent, 0);
         }
+        self.sent.extend(criterion.sent.iter().map(|s| (s.record, s.clone())));
         self.awaited = criterion.at;
         if let Some(first) = criterion.instructions.first() {
             self.forced = Some(criterion.instructions.iter().copied().collect());
