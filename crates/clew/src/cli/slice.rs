@@ -104,7 +104,7 @@ pub struct Slice {
     #[arg(long, hide = true)]
     pub no_refinement: bool,
     /// A recording: its name, a path, `latest` or a packed file; `:PID[.IMAGE]` behind it names one process
-    #[arg(required_unless_present = "command")]
+    #[arg(required_unless_present_any = ["command", "load"], conflicts_with = "load")]
     pub recording: Option<String>,
     /// The program to record, and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
@@ -112,4 +112,7 @@ pub struct Slice {
     /// Also write what was found to this file
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
+    /// Show a slice that --save wrote, without its recording
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["save", "command"])]
+    pub load: Option<PathBuf>,
 }

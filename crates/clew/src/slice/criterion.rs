@@ -20,6 +20,9 @@ use trace::plan::{BlockPlan, Planner};
 /// Steps within one execution of a line before it is taken as endless.
 const MOST_STEPS: usize = 20_000;
 const EXECUTABLE: u8 = 4;
+/// Hardware numbers of the registers in the order of DWARF, and DWARF's number of the first vector register.
+const GENERAL: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
+const FIRST_VECTOR: u16 = 17;
 
 /// Somebody who knows what was written, if that is asked for.
 pub type Outputs<'a, 'w> = &'a dyn Fn() -> Result<Cow<'w, Written>, Refusal>;
@@ -321,11 +324,25 @@ impl Finder<'_> {
         let answer = answer.map_err(|e| Refusal::usage(format!("`{expression}` cannot be found: {e}")))?;
         match (answer.address, answer.size) {
             (Some(at), Some(size)) if size > 0 => Ok((vec![(at.0, size)], Vec::new())),
+            _ if let Some(reg) = self.register_of(expression, &trace.frames) => Ok((Vec::new(), vec![reg])),
             _ => Err(Refusal::usage(format!(
                 "`{expression}` has no place in memory here ({}): name a register with --reg, or another moment",
                 answer.text
             ))),
         }
+    }
+
+    /// The register that a variable of the innermost frame is in.
+    fn register_of(&self, name: &str, frames: &[image::StackFrame]) -> Option<RegId> {
+        let frame = frames.first()?;
+        let loaded = self.session.loaded(self.recording, self.images).ok()?;
+        let cfa = frame.cfa.unwrap_or(GuestAddr(0));
+        let holds = |dwarf: u16| {
+            let what = image::Storage::Register(image::Register(dwarf));
+            loaded.name_in_frame(frame.pc, cfa, what).as_deref() == Some(name)
+        };
+        let general = GENERAL.iter().enumerate().find(|(n, _)| holds(*n as u16)).map(|(_, reg)| RegId::gpr(*reg));
+        general.or_else(|| (0..16).find(|n| holds(FIRST_VECTOR + n)).map(|n| RegId(16 + n as u8)))
     }
 
     /// What `--prune` names.
@@ -334,7 +351,11 @@ impl Finder<'_> {
         for name in &self.options.prune {
             match RegId::named(name) {
                 Some(reg) => registers.push(reg),
-                None => memory.extend(self.variable(name)?.0),
+                None => {
+                    let (bytes, held) = self.variable(name)?;
+                    memory.extend(bytes);
+                    registers.extend(held);
+                }
             }
         }
         Ok((memory, registers))
@@ -424,10 +445,11 @@ pub fn ranges_of(loaded: &LoadedImages, place: &Place) -> Result<LineRanges, Str
                     continue;
                 }
                 let guest = |s: &image::LineSpan| (image.bias.to_guest(s.start).0, image.bias.to_guest(s.end).0);
-                let ranges: Vec<(u64, u64)> = exact.iter().map(|s| guest(s)).collect();
-                let statements = exact.iter().filter(|s| s.statement).map(|s| guest(s).0);
-                let first = statements.min().or_else(|| ranges.iter().map(|r| r.0).min());
-                return Ok(LineRanges { starts: first.into_iter().collect(), ranges });
+                let mut spans: Vec<(u64, u64, bool)> =
+                    exact.iter().map(|s| (guest(s).0, guest(s).1, s.statement)).collect();
+                spans.sort_unstable();
+                let ranges = spans.iter().map(|(start, end, _)| (*start, *end)).collect();
+                return Ok(LineRanges { starts: entries(&spans), ranges });
             }
             let file = file.display();
             Err(match next {
@@ -435,5 +457,31 @@ pub fn ranges_of(loaded: &LoadedImages, place: &Place) -> Result<LineRanges, Str
                 None => format!("no image of the process has code from {file}:{line}"),
             })
         }
+    }
+}
+
+/// Where executions of a line begin: at its statements that do not go on from the line's code before. Spans are sorted:
+/// start, end, and whether the compiler says that a statement begins.
+fn entries(spans: &[(u64, u64, bool)]) -> Vec<u64> {
+    let goes_on = |n: usize| n > 0 && spans[n - 1].1 == spans[n].0;
+    let starts = spans.iter().enumerate().filter(|(n, s)| s.2 && !goes_on(*n)).map(|(_, s)| s.0);
+    let starts: Vec<u64> = starts.collect();
+    match starts.is_empty() {
+        true => spans.first().map(|s| s.0).into_iter().collect(),
+        false => starts,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::entries;
+
+    #[test]
+    fn a_line_is_entered_where_its_code_does_not_go_on() {
+        // A loop's beginning, and its step with the condition behind it.
+        assert_eq!(entries(&[(0x10, 0x17, true), (0x40, 0x44, true), (0x44, 0x4a, true)]), [0x10, 0x40]);
+        // Code that was moved away from its statement.
+        assert_eq!(entries(&[(0x10, 0x17, true), (0x30, 0x33, false)]), [0x10]);
+        assert_eq!(entries(&[(0x30, 0x33, false)]), [0x30]);
     }
 }

@@ -10,6 +10,7 @@ mod carried;
 pub mod criterion;
 pub mod facts;
 pub mod lines;
+mod load;
 pub mod outputs;
 mod show;
 pub mod tracing;
@@ -28,6 +29,7 @@ use across::Across;
 pub use across::Part;
 use criterion::{Finder, Start};
 use facts::Program;
+use load::Saved;
 use model::log::Ending;
 use model::serve::Moment;
 use recording::{Recording, UnitName};
@@ -52,6 +54,8 @@ pub struct Answer {
     pub parts: Vec<Part>,
     pub limits: Vec<String>,
     pub times: Times,
+    /// Sources that came with the recording.
+    pub packed: Option<std::path::PathBuf>,
 }
 
 /// How long it took to find the moment, to trace, to prepare and to slice.
@@ -66,8 +70,22 @@ pub struct Times {
 /// Slices as the command line says; gives our exit status.
 pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
     let messages = Messages { paint: Paint::for_stderr(color, startup) };
+    let paint = Paint::for_stdout(color, startup);
+    if let Some(file) = &options.load {
+        let shown = Saved::open(file).and_then(|saved| Ok((saved.show(options, paint)?, saved.is_empty())));
+        return match shown {
+            Ok((text, is_empty)) => {
+                message::stdout(&text);
+                if is_empty { status::NO } else { 0 }
+            }
+            Err(refusal) => {
+                messages.error(&refusal.message);
+                refusal.status
+            }
+        };
+    }
     match find(options, startup, &messages) {
-        Ok(answer) => tell(&answer, options, Paint::for_stdout(color, startup), &messages),
+        Ok(answer) => tell(&answer, options, paint, &messages),
         Err(refusal) => {
             if !refusal.message.is_empty() {
                 messages.error(&refusal.message);
@@ -109,7 +127,7 @@ fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Ans
         None => case::record_quietly(&options.command, None, startup, messages)?,
     };
     let (opened, unit) = home::find(&name, startup).map_err(Refusal::usage)?;
-    let job = Job { options, opened: &opened, unit, interrupted };
+    let job = Job { options, opened: &opened, unit, interrupted, search: startup.search() };
     match start_engine(startup, |engine| Ok(job.run(engine))) {
         Ok(answer) => answer,
         Err(Failed::Error(e)) => Err(Refusal::internal(e)),
@@ -122,6 +140,7 @@ struct Job<'a> {
     opened: &'a Opened,
     unit: Option<UnitName>,
     interrupted: Arc<AtomicBool>,
+    search: image::Search,
 }
 
 impl Job<'_> {
@@ -134,7 +153,7 @@ impl Job<'_> {
         let flag = self.interrupted.clone();
         let mut stop = move || Instant::now() > until || case::is_raised(&flag);
         let mut session = Session::open(&replayer, &unit).map_err(Refusal::internal)?;
-        let images = session::images_of(recording);
+        let images = session::images_with(recording, self.search.clone());
         self.say("looking for the criterion");
         let mut finder = Finder {
             options: self.options,
@@ -164,7 +183,8 @@ impl Job<'_> {
         self.say("");
         limits.extend(parts.iter().filter(|p| p.slice.cut).map(|p| cut_text(&p.slice)));
         limits.dedup();
-        Ok(Answer { recording: self.name(), start, parts, limits, times })
+        let packed = recording.extra().map(|e| e.join("sources"));
+        Ok(Answer { recording: self.name(), start, parts, limits, times, packed })
     }
 
     /// Traces a process up to a moment and prepares to slice it from this criterion.

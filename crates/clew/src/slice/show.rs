@@ -12,9 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// Lines that are shown in a text.
-const SHOWN: usize = 400;
+pub const SHOWN: usize = 400;
 /// Edges of one line that are shown.
-const SHOWN_EDGES: usize = 12;
+pub const SHOWN_EDGES: usize = 12;
 
 /// Why there is nothing to show: the slice was found but does not hold what was asked for, or the question makes no sense.
 pub struct Nothing {
@@ -42,6 +42,10 @@ impl Show<'_> {
             (_, true) => self.dot(),
             _ => self.text(),
         })
+    }
+
+    fn sources(&self, part: usize) -> Sources {
+        Sources::of(&self.answer.parts[part].loaded, self.answer.packed.clone())
     }
 
     pub fn is_empty(&self) -> bool {
@@ -76,7 +80,7 @@ impl Show<'_> {
     /// The lines of one part by function, at most so many; answers how many.
     fn part_text(&mut self, n: usize, most: usize, out: &mut String) -> usize {
         let edges = if self.options.edges { edges(&mut self.views[n]) } else { BTreeMap::new() };
-        let mut sources = Sources::default();
+        let mut sources = self.sources(n);
         let mut functions: Vec<(String, Vec<&Line>)> = Vec::new();
         let shown = &self.views[n].lines.list[..most.min(self.views[n].lines.list.len())];
         for line in shown {
@@ -93,10 +97,7 @@ impl Show<'_> {
             lines.sort_by_key(|l| (l.origin.line, l.origin.address.clone()));
             for line in lines {
                 let at = line.origin.line.map_or_else(|| line.origin.address.clone(), |n| n.to_string());
-                let times = match line.executed {
-                    0 => format!("{}×", line.instances),
-                    n => format!("{} of {n}", line.instances.min(n)),
-                };
+                let times = times(line.instances, line.executed);
                 let part = match (self.options.parts, line.data) {
                     (false, _) => "",
                     (true, true) => "  data  ",
@@ -187,7 +188,7 @@ impl Show<'_> {
 
     /// The path within one part; answers who reads what it ends with, if it does not end with the criterion.
     fn path_in(&mut self, n: usize, from: u32, out: &mut String) -> Option<(usize, u32)> {
-        let (mut sources, mut last) = (Sources::default(), String::new());
+        let (mut sources, mut last) = (self.sources(n), String::new());
         let (part, view) = (&self.answer.parts[n], &mut self.views[n]);
         for number in part.slice.path(from) {
             if number == 0 {
@@ -214,26 +215,20 @@ impl Show<'_> {
     }
 
     fn dot(&mut self) -> String {
-        let mut out = String::from("digraph slice {\n  rankdir=BT;\n  node [shape=box, fontname=monospace];\n");
-        let escape = |t: &str| t.replace('\\', "\\\\").replace('"', "\\\"");
-        for (user, maker, why) in self.views.iter_mut().flat_map(View::line_edges) {
-            let _ = writeln!(out, "  \"{}\" -> \"{}\" [label=\"{}\"];", escape(&user), escape(&maker), escape(&why));
-        }
-        out.push_str("}\n");
-        out
+        graph(self.views.iter_mut().flat_map(View::line_edges))
     }
 
     pub fn json(&mut self) -> String {
         let a = self.answer;
-        let mut sources = Sources::default();
-        let mut lines: Vec<(&View<'_>, &Line)> =
-            self.views.iter().flat_map(|v| v.lines.list.iter().map(move |l| (v, l))).collect();
+        let mut sources: Vec<Sources> = (0..self.views.len()).map(|n| self.sources(n)).collect();
+        let mut lines: Vec<(usize, &Line)> =
+            self.views.iter().enumerate().flat_map(|(n, v)| v.lines.list.iter().map(move |l| (n, l))).collect();
         // Each part has its nearest lines first; so have all.
         lines.sort_by_key(|(_, l)| l.distance);
-        let candidate = |(n, (view, l)): (usize, (&View<'_>, &Line))| {
+        let candidate = |(n, (part, l)): (usize, (usize, &Line))| {
             json!({
                 "rank": n + 1,
-                "process": view.part.unit.to_string(),
+                "process": a.parts[part].unit.to_string(),
                 "file": l.origin.file,
                 "path": l.origin.full,
                 "line": l.origin.line,
@@ -246,7 +241,7 @@ impl Show<'_> {
                 "instances": l.instances,
                 "executed": l.executed,
                 "part": self.options.parts.then_some(if l.data { "data" } else { "select" }),
-                "text": sources.text(&l.origin),
+                "text": sources[part].text(&l.origin),
             })
         };
         let candidates: Vec<Value> = lines.into_iter().enumerate().map(candidate).collect();
@@ -287,6 +282,25 @@ impl Show<'_> {
         });
         format!("{document:#}\n")
     }
+}
+
+/// How often a line is in the slice, and how often it ran, if that is known.
+pub fn times(instances: u64, executed: u64) -> String {
+    match executed {
+        0 => format!("{instances}×"),
+        n => format!("{} of {n}", instances.min(n)),
+    }
+}
+
+/// Edges (user, maker, what for) as Graphviz reads them.
+pub fn graph(edges: impl Iterator<Item = (String, String, String)>) -> String {
+    let mut out = String::from("digraph slice {\n  rankdir=BT;\n  node [shape=box, fontname=monospace];\n");
+    let escape = |t: &str| t.replace('\\', "\\\\").replace('"', "\\\"");
+    for (user, maker, why) in edges {
+        let _ = writeln!(out, "  \"{}\" -> \"{}\" [label=\"{}\"];", escape(&user), escape(&maker), escape(&why));
+    }
+    out.push_str("}\n");
+    out
 }
 
 /// For each line of a part, what it depends on.
