@@ -57,7 +57,11 @@ pub fn main() -> i32 {
     let is_run = std::env::args_os().skip(1).any(|a| a == "run" || a == "record");
     let status = catch_unwind(AssertUnwindSafe(|| dispatch(Startup::look())));
     // The panic has been printed by then; for a shell it is our failure, never the guest's status.
-    let status = status.unwrap_or(if is_run { status::FAILURE } else { status::INTERNAL });
+    let mut status = status.unwrap_or(if is_run { status::FAILURE } else { status::INTERNAL });
+    // An answer that nobody got is none. What `run` and `record` give is the guest's.
+    if status == 0 && !is_run && message::is_lost() {
+        status = status::INTERNAL;
+    }
     // Unlike returning, this flushes the standard streams.
     std::process::exit(status)
 }
