@@ -1,8 +1,9 @@
 //! What a slice starts from: the moment, and what is wanted there.
 
 use super::Refusal;
+use super::lines::Origins;
 use super::outputs::written_byte;
-use crate::case::{At, Place};
+use crate::case::{At, Place, is_from_outside};
 use crate::cli::Slice as Options;
 use crate::written::Written;
 use iced_x86::{Decoder, DecoderOptions, OpKind, Register};
@@ -20,6 +21,9 @@ use trace::plan::{BlockPlan, Planner};
 /// Steps within one execution of a line before it is taken as endless.
 const MOST_STEPS: usize = 20_000;
 const EXECUTABLE: u8 = 4;
+const SIGABRT: u32 = 6;
+/// Frames in which the program's own code is looked for.
+const MOST_FRAMES: usize = 64;
 /// Hardware numbers of the registers in the order of DWARF, and DWARF's number of the first vector register.
 const GENERAL: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
 const FIRST_VECTOR: u16 = 17;
@@ -35,6 +39,14 @@ pub struct Start {
     pub text: String,
     /// Variables whose dependences are not followed: memory and registers.
     pub pruned: (Vec<(u64, u64)>, Vec<RegId>),
+    /// The address of what did not come to an end, whose line belongs to the answer.
+    pub died: Option<u64>,
+}
+
+impl Start {
+    pub fn new(moment: Moment, criterion: Criterion, text: String) -> Start {
+        Start { moment, criterion, text, pruned: Default::default(), died: None }
+    }
 }
 
 /// Everything that is needed to find it.
@@ -59,6 +71,8 @@ impl Finder<'_> {
             self.output(text, outputs)?
         } else if o.crash {
             self.crash()?
+        } else if o.hang {
+            self.hang()?
         } else if o.exit {
             self.exit()?
         } else if let Some(place) = &o.at {
@@ -78,10 +92,17 @@ impl Finder<'_> {
     fn crash(&mut self) -> Result<Start, Refusal> {
         let end = self.recording.unit(&self.unit).ok().and_then(|u| u.end);
         let signal = match end {
+            Some(e) if is_from_outside(&e) => {
+                let name = session::signal_name(e.status as i32);
+                return Err(Refusal::usage(format!(
+                    "process {} did not crash, {name} ended it from outside: try --hang",
+                    self.unit
+                )));
+            }
             Some(e) if e.ending == Ending::Signaled => e.status,
             _ => {
                 return Err(Refusal::usage(format!(
-                    "process {} did not crash: try --output, --exit or --at",
+                    "process {} did not crash: try --output, --exit, --hang or --at",
                     self.unit
                 )));
             }
@@ -93,15 +114,49 @@ impl Finder<'_> {
         if !self.is_code(moment.pc) {
             return self.wild_jump(moment, &text);
         }
-        let place = self.locate(moment.pc);
         let mut criterion = Criterion { control: true, ..Criterion::default() };
+        // An abort is a decision of the program: what counts is how it came there, and who made it.
+        if signal == SIGABRT {
+            let caller = self.own_frame();
+            let place = caller.map_or_else(|| self.locate(moment.pc), |pc| self.locate(pc));
+            let start = Start::new(moment, criterion, text(place));
+            return Ok(Start { died: Some(caller.unwrap_or(moment.pc)), ..start });
+        }
+        let place = self.locate(moment.pc);
         let mut bytes = [0; 15];
         let n = self.session.read(GuestAddr(moment.pc), &mut bytes).unwrap_or(0);
-        // An abort is a decision of the program: what counts is how it came there.
-        if signal != 6 {
-            self.uses_of(moment.pc, &bytes[..n], &mut criterion)?;
+        self.uses_of(moment.pc, &bytes[..n], &mut criterion)?;
+        Ok(Start { died: Some(moment.pc), ..Start::new(moment, criterion, text(place)) })
+    }
+
+    /// Where a run was when it was ended from outside: why was it still there?
+    fn hang(&mut self) -> Result<Start, Refusal> {
+        let end = self.recording.unit(&self.unit).ok().and_then(|u| u.end);
+        if let Some(e) = end.filter(|e| !is_from_outside(e)) {
+            let how = match e.ending {
+                Ending::Exited => "exited: try --exit",
+                Ending::Signaled => "crashed: try --crash",
+                _ => "has no such end: try --at",
+            };
+            return Err(Refusal::usage(format!("process {} was not ended from outside, it {how}", self.unit)));
         }
-        Ok(Start { moment, criterion, text: text(place), pruned: Default::default() })
+        self.seek_end()?;
+        let moment = self.session.moment();
+        let here = self.own_frame().unwrap_or(moment.pc);
+        let text = format!("the run's being at {} when it was ended from outside", self.locate(here));
+        let criterion = Criterion { control: true, ..Criterion::default() };
+        Ok(Start { died: Some(here), ..Start::new(moment, criterion, text) })
+    }
+
+    /// An address in the innermost function of the program's own code that is being executed: that of the call in it.
+    fn own_frame(&self) -> Option<u64> {
+        let thread = self.session.place().thread;
+        let scene = self.session.scene(self.recording, self.images, thread).ok()?;
+        let loaded = self.session.loaded(self.recording, self.images).ok()?;
+        let names = super::original_paths(self.recording, &self.unit, &loaded);
+        let mut origins = Origins::new(&loaded, &|n| names.get(n).cloned().flatten());
+        let frames = image::backtrace(&scene, MOST_FRAMES).frames;
+        frames.iter().map(|f| f.at.0).find(|at| origins.is_own(*at))
     }
 
     /// Can instructions be at this address?
@@ -120,7 +175,7 @@ impl Finder<'_> {
         self.seek_end()?;
         let criterion = Criterion { instructions: vec![before], ..Criterion::default() };
         let text = format!("{}, which led to {:#x}", text(place), moment.pc);
-        Ok(Start { moment, criterion, text, pruned: Default::default() })
+        Ok(Start::new(moment, criterion, text))
     }
 
     /// What the instruction at `pc` would use.
@@ -172,7 +227,7 @@ impl Finder<'_> {
             _ => return Err(Refusal::usage(format!("the recording does not hold the exit of process {}", self.unit))),
         };
         let text = format!("the exit status {status}");
-        Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() })
+        Ok(Start::new(self.session.moment(), criterion, text))
     }
 
     /// The end of the run, and what is named there.
@@ -186,7 +241,7 @@ impl Finder<'_> {
             ));
         }
         let text = format!("{text} at the end");
-        Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() })
+        Ok(Start::new(self.session.moment(), criterion, text))
     }
 
     /// A byte that was written.
@@ -202,7 +257,7 @@ impl Finder<'_> {
             self.seek_end()?;
             let criterion = Criterion { control: true, ..Criterion::default() };
             let text = "the end of the output".to_owned();
-            return Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() });
+            return Ok(Start::new(self.session.moment(), criterion, text));
         }
         let offset: usize = n.parse().map_err(|_| wrong())?;
         let found =
@@ -216,7 +271,7 @@ impl Finder<'_> {
             // The kernel moved it: only that it was written can be asked for.
             None => criterion.control = true,
         }
-        Ok(Start { moment: found.moment, criterion, text, pruned: Default::default() })
+        Ok(Start::new(found.moment, criterion, text))
     }
 
     /// A place in the program.
@@ -243,7 +298,7 @@ impl Finder<'_> {
         let text = format!("{text}, execution {n}");
         if criterion != Criterion::default() {
             let text = format!("{what} at {text}");
-            return Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() });
+            return Ok(Start::new(self.session.moment(), criterion, text));
         }
         let first = self.session.moment().pc;
         if !self.options.forward {
@@ -251,7 +306,7 @@ impl Finder<'_> {
         }
         criterion.instructions = vec![first];
         criterion.instructions.extend(ranges.instructions(self.session));
-        Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() })
+        Ok(Start::new(self.session.moment(), criterion, text))
     }
 
     /// Goes to where the line is left, calls from it included.

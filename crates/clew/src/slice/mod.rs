@@ -85,7 +85,7 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
         };
     }
     match find(options, startup, &messages) {
-        Ok(answer) => tell(&answer, options, paint, &messages),
+        Ok((answer, _opened)) => tell(&answer, options, paint, &messages),
         Err(refusal) => {
             if !refusal.message.is_empty() {
                 messages.error(&refusal.message);
@@ -98,7 +98,7 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
 /// Prints an answer, and keeps it if that was asked for; gives our exit status.
 fn tell(answer: &Answer, options: &Options, paint: Paint, messages: &Messages) -> i32 {
     let views = answer.parts.iter().enumerate().map(|(n, part)| {
-        let died = (options.crash && n == 0).then_some(answer.start.moment.pc);
+        let died = answer.start.died.filter(|_| n == 0);
         View::new(part, died, options)
     });
     let mut show = show::Show { answer, views: views.collect(), options, paint };
@@ -118,8 +118,8 @@ fn tell(answer: &Answer, options: &Options, paint: Paint, messages: &Messages) -
     if show.is_empty() { status::NO } else { 0 }
 }
 
-/// Records if need be, and slices.
-fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Answer, Refusal> {
+/// Records if need be, and slices. What was opened is given too: a pack is there only as long as that.
+fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<(Answer, Opened), Refusal> {
     let interrupted = case::interruption();
     let name = match &options.recording {
         Some(name) if options.command.is_empty() => name.clone(),
@@ -129,7 +129,7 @@ fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Ans
     let (opened, unit) = home::find(&name, startup).map_err(Refusal::usage)?;
     let job = Job { options, opened: &opened, unit, interrupted, search: startup.search() };
     match start_engine(startup, |engine| Ok(job.run(engine))) {
-        Ok(answer) => answer,
+        Ok(answer) => answer.map(|answer| (answer, opened)),
         Err(Failed::Error(e)) => Err(Refusal::internal(e)),
         Err(Failed::Signal(_)) => Err(Refusal { message: String::new(), status: status::INTERNAL }),
     }
@@ -358,7 +358,13 @@ impl Job<'_> {
         }
         let died = |u: &&recording::Unit| u.end.as_ref().is_some_and(|e| e.ending == Ending::Signaled);
         let crashed = recording.units().iter().find(died).map(|u| u.name);
-        Ok(if self.options.crash { crashed.unwrap_or(main) } else { main })
+        let stopped = |u: &&recording::Unit| u.end.as_ref().is_none_or(case::is_from_outside);
+        let hung = recording.units().iter().find(stopped).map(|u| u.name);
+        Ok(match (self.options.crash, self.options.hang) {
+            (true, _) => crashed.unwrap_or(main),
+            (_, true) => hung.unwrap_or(main),
+            _ => main,
+        })
     }
 
     fn limits(&self, unit: UnitName) -> Vec<String> {
