@@ -27,6 +27,12 @@ static void relay(int mode, const char *name, const char *other) {
     case 'p': /* a pipe */
         n = pipe(p) || write(p[1], (char *)out, 2) != 2 || read(p[0], in, 2) != 2;
         break;
+    case 'l': /* a pipe, with work in between */
+        n = pipe(p) || write(p[1], (char *)out, 2) != 2;
+        for (volatile int i = 0; i < 500000; i++)
+            ;
+        n = n || read(p[0], in, 2) != 2;
+        break;
     case 'u': /* a pair of sockets, with lists of pieces */
         n = socketpair(AF_UNIX, SOCK_STREAM, 0, p);
         struct iovec pieces[2] = {{(char *)out, 1}, {(char *)out + 1, 1}}, back[2] = {{in, 1}, {in + 1, 1}};

@@ -23,8 +23,9 @@ fn line_of(mark: &str) -> u64 {
 }
 
 /// Lines of the guest in the slice of the last byte that was written, and the processes of the slice.
-fn slice(place: &Place) -> (BTreeSet<u64>, usize) {
-    let output = finish(place.clew(["slice", "--json", "--output", "0", "latest"]), b"");
+fn slice(place: &Place, window: &str) -> (BTreeSet<u64>, usize) {
+    let words = ["slice", "--json", "--output", "0", "--window", window, "latest"];
+    let output = finish(place.clew(words), b"");
     assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
     let answer: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
     let of_guest = |c: &&Value| c["path"].as_str().is_some_and(|p| p.ends_with("relay.c"));
@@ -44,11 +45,17 @@ fn check_lines(words: &str, lines: &BTreeSet<u64>) {
 /// Records the guest in a mode and slices what it wrote.
 #[track_caller]
 fn check_relay(mode: &str, processes: usize) {
+    check_relay_in(mode, processes, "500");
+}
+
+/// The same in windows of so many million instructions.
+#[track_caller]
+fn check_relay_in(mode: &str, processes: usize, window: &str) {
     for level in ["-O0", "-O2"] {
         let place = Place::new(&format!("across-{mode}{level}"));
         let [one, other] = ["one", "other"].map(|n| place.folder.join(n).display().to_string());
         place.record(&[&program(level).display().to_string(), mode, &one, &other], 0);
-        let (lines, parts) = slice(&place);
+        let (lines, parts) = slice(&place, window);
         check_lines(&format!("{mode} {level}"), &lines);
         assert_eq!(parts, processes, "{mode} {level}");
         place.done();
@@ -58,6 +65,11 @@ fn check_relay(mode: &str, processes: usize) {
 #[test]
 fn bytes_come_back_from_a_pipe() {
     check_relay("p", 1);
+}
+
+#[test]
+fn bytes_come_back_from_a_pipe_that_was_written_many_windows_before() {
+    check_relay_in("l", 1, "1");
 }
 
 #[test]
@@ -97,7 +109,7 @@ fn check_shell(name: &str, script: &str) {
     let script = script.replace("G", &program("-O0").display().to_string());
     let script = script.replace("FILE", &place.folder.join("file").display().to_string());
     place.record(&["sh", "-c", &script], 0);
-    let (lines, parts) = slice(&place);
+    let (lines, parts) = slice(&place, "500");
     check_lines(name, &lines);
     assert!(lines.contains(&line_of("passed on")), "{name}: {lines:?}");
     assert!(parts >= 2, "{name}: {parts}");
