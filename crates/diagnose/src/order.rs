@@ -22,22 +22,56 @@ pub fn lefs(predicates: &[Predicate]) -> Vec<usize> {
     (0..predicates.len()).rev().collect()
 }
 
-/// What the erroneous value depends on first; `distance` says how far each one is from it, in dependences, and
-/// `influenced` whether the input had an influence on it. Some of those come in between that the value is not known to
-/// depend on: what stores through pointers might have done is not known. What the input had no influence on is last.
-pub fn prior(predicates: &[Predicate], distance: &[Option<u32>], influenced: &[bool]) -> Vec<usize> {
+/// What the input had to do with an execution.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Influence {
+    /// Bytes of the input went into what it tests or computes.
+    Data,
+    /// It was executed because of the input.
+    Control,
+    #[default]
+    None,
+}
+
+impl Influence {
+    /// Dependences that it counts as farther away.
+    fn aside(self) -> u32 {
+        match self {
+            Influence::Data => 0,
+            Influence::Control => 6,
+            Influence::None => 30,
+        }
+    }
+}
+
+/// What the erroneous value depends on first; `distance` says how far each one is from it, in dependences. Some of those
+/// come in between that the value is not known to depend on: what stores through pointers might have done is not known.
+/// What the input had no influence on is last. Answers also how many come before any place is tried again.
+pub fn prior(predicates: &[Predicate], distance: &[Option<u32>], influence: &[Influence]) -> (Vec<usize>, usize) {
     let all = predicates.len();
-    let choose = |wanted: &dyn Fn(usize) -> bool| -> Vec<usize> {
+    let choose = |wanted: &dyn Fn(usize) -> bool| -> Vec<Vec<usize>> {
         // Those without a distance count as nearer the later they ran.
         let of = |n: usize| distance[n].unwrap_or_else(|| NO_DISTANCE + ((all - n) as u64).ilog2());
-        let distance: Vec<Option<u32>> = (0..all).map(|n| wanted(n).then(|| of(n))).collect();
+        let distance: Vec<Option<u32>> = (0..all).map(|n| wanted(n).then(|| of(n) + influence[n].aside())).collect();
         spread(predicates, &distance)
     };
-    let near = choose(&|n| influenced[n] && distance[n].is_some());
-    let others = choose(&|n| influenced[n] && distance[n].is_none());
-    let mut order = interleave(near, others, NEAR_FOR_EACH_OTHER);
-    order.extend(choose(&|n| !influenced[n]));
-    order
+    let near = choose(&|n| influence[n] != Influence::None && distance[n].is_some());
+    let others = choose(&|n| influence[n] != Influence::None && distance[n].is_none());
+    let rest = choose(&|n| influence[n] == Influence::None);
+    let (mut order, mut first) = (Vec::with_capacity(all), 0);
+    let (mut near, mut others) = (near.into_iter(), others.into_iter());
+    loop {
+        let (near, others) = (near.next(), others.next());
+        if near.is_none() && others.is_none() {
+            break;
+        }
+        order.extend(interleave(near.unwrap_or_default(), others.unwrap_or_default(), NEAR_FOR_EACH_OTHER));
+        if first == 0 {
+            first = order.len();
+        }
+    }
+    order.extend(rest.into_iter().flatten());
+    (order, first)
 }
 
 /// Two lists as one: `share` of the first for each of the second, as long as there are any.
@@ -54,34 +88,41 @@ pub fn interleave<T>(first: Vec<T>, second: Vec<T>, share: usize) -> Vec<T> {
     }
 }
 
-/// How unlikely a place is to be wrong: far from the symptom, or executed all the time. Less is better.
-pub fn weight(distance: u32, executed: u64) -> u32 {
-    /// Dependences that a place may be farther away if it is executed half as often.
-    const PER_DOUBLING: u32 = 6;
-    distance.saturating_add(PER_DOUBLING * executed.max(1).ilog2())
+/// How unlikely a place is to be wrong: far from the symptom, executed all the time, or whatever the input. Less is better.
+pub fn weight(distance: u32, executed: u64, influence: Influence) -> u32 {
+    distance.saturating_add(influence.aside()).saturating_add(often(executed))
 }
 
-/// Those with a distance: of each place the nearest, the first and the last execution come in the first round, twice as
-/// many in each round after that; within a round by weight.
-fn spread(predicates: &[Predicate], distance: &[Option<u32>]) -> Vec<usize> {
+fn often(executed: u64) -> u32 {
+    /// Dependences that a place may be farther away if it is executed half as often.
+    const PER_DOUBLING: u32 = 6;
+    PER_DOUBLING * executed.max(1).ilog2()
+}
+
+/// Those with a distance, in rounds: of each place the nearest, the first and the last execution come in the first round,
+/// twice as many in each round after that; within a round by weight.
+fn spread(predicates: &[Predicate], distance: &[Option<u32>]) -> Vec<Vec<usize>> {
     let mut places: HashMap<u64, Vec<(u32, usize)>> = HashMap::new();
     for (n, d) in distance.iter().enumerate().rev() {
         if let Some(d) = d {
             places.entry(predicates[n].moment.pc).or_default().push((*d, n));
         }
     }
-    let mut all = Vec::new();
+    let mut rounds: Vec<Vec<(u32, std::cmp::Reverse<usize>)>> = Vec::new();
     for mut list in places.into_values() {
         // Executions come the last first.
-        let (ends, executed) = ([list[0].1, list[list.len() - 1].1], list.len() as u64);
+        let (ends, often) = ([list[0].1, list[list.len() - 1].1], often(list.len() as u64));
         list.sort_by_key(|(d, n)| (*d, std::cmp::Reverse(*n)));
         for (k, (d, n)) in list.into_iter().enumerate() {
-            let round = if k == 0 || ends.contains(&n) { 0 } else { (k + 2).ilog2() };
-            all.push((round, weight(d, executed), std::cmp::Reverse(n)));
+            let round = if k == 0 || ends.contains(&n) { 0 } else { (k + 2).ilog2() as usize };
+            if rounds.len() <= round {
+                rounds.resize_with(round + 1, Vec::new);
+            }
+            rounds[round].push((d + often, std::cmp::Reverse(n)));
         }
     }
-    all.sort_unstable();
-    all.into_iter().map(|(_, _, n)| n.0).collect()
+    rounds.iter_mut().for_each(|r| r.sort_unstable());
+    rounds.into_iter().map(|r| r.into_iter().map(|(_, n)| n.0).collect()).collect()
 }
 
 #[cfg(test)]
@@ -102,12 +143,13 @@ mod tests {
     fn near_ones_come_first_and_each_place_before_the_second_of_another() {
         let loops = [at(1), at(1), at(1), at(1), at(1), at(2), at(3)];
         let distance = [Some(9), Some(7), Some(5), Some(3), Some(1), Some(8), None];
-        let order = prior(&loops, &distance, &[true; 7]);
+        let data = Influence::Data;
+        let (order, first) = prior(&loops, &distance, &[data; 7]);
         // The place that is executed once, the ends of the other one, then the rest; one that nothing depends on between.
-        assert_eq!(order, [5, 4, 0, 6, 3, 2, 1]);
+        assert_eq!((order, first), (vec![5, 4, 0, 6, 3, 2, 1], 4));
         // What the input had no influence on is last.
-        let influenced = [true, true, true, true, true, false, true];
-        assert_eq!(prior(&loops, &distance, &influenced), [4, 0, 3, 6, 2, 1, 5]);
+        let influence = [data, data, data, data, data, Influence::None, data];
+        assert_eq!(prior(&loops, &distance, &influence), (vec![4, 0, 6, 3, 2, 1, 5], 3));
         assert_eq!(lefs(&loops), [6, 5, 4, 3, 2, 1, 0]);
     }
 }

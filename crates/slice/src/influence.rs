@@ -14,7 +14,7 @@ use crate::code::Code;
 use crate::insn::{Control, Insn, Place, Role, Use};
 use crate::registers::{REGISTERS, RegId};
 use crate::syscalls;
-use crate::window::{CallEffects, EVENTS, NOTHING, Window};
+use crate::window::{CallEffects, EVENTS, Window};
 
 /// read, pread64, readv, recvfrom, recvmsg, preadv.
 const DELIVER: [u64; 6] = [0, 17, 19, 45, 47, 295];
@@ -74,12 +74,20 @@ struct Walk<'w> {
     thread: u32,
     /// Segments at whose ends the input decided.
     decided: Vec<u64>,
+    /// Only what input bytes went into counts, not what they decided about.
+    data_only: bool,
     /// The last block was the dynamic linker's: what it reads is no input.
     linking: bool,
 }
 
-/// Walks a window from its beginning; this memory holds input then.
-pub fn influence(window: &Window, memory: &[(u64, u64)], interrupted: &mut dyn FnMut() -> bool) -> Influence {
+/// Walks a window from its beginning; this memory holds input then. With `data_only` what input decided about does not
+/// count, only what it went into.
+pub fn influence(
+    window: &Window,
+    memory: &[(u64, u64)],
+    data_only: bool,
+    interrupted: &mut dyn FnMut() -> bool,
+) -> Influence {
     let mut walk = Walk {
         window,
         found: Influence { executions: vec![0; window.blocks.len() / 64 + 1], cut: false },
@@ -88,6 +96,7 @@ pub fn influence(window: &Window, memory: &[(u64, u64)], interrupted: &mut dyn F
         mem: Memory::default(),
         thread: window.threads.0,
         decided: vec![0; window.parents.len() / 64 + 1],
+        data_only,
         linking: false,
     };
     memory.iter().for_each(|(addr, len)| walk.mem.set(*addr, *len, true));
@@ -163,12 +172,13 @@ impl Walk<'_> {
     }
 
     fn is_decided(&self, segment: u32) -> bool {
+        // What was decided before the window has a number beyond its segments.
         let parent = self.window.parents[segment as usize];
-        parent != NOTHING && self.decided[parent as usize / 64] >> (parent % 64) & 1 != 0
+        self.decided.get(parent as usize / 64).is_some_and(|word| word >> (parent % 64) & 1 != 0)
     }
 
     fn visit(&mut self, insn: &Insn, execution: u32, segment: u32, touched: &[(u64, u64)]) {
-        let by_control = self.is_decided(segment);
+        let by_control = !self.data_only && self.is_decided(segment);
         let mut any = by_control;
         let mut results = 0u64;
         for (n, part) in insn.parts.iter().enumerate().take(64) {

@@ -34,6 +34,8 @@ pub use make::{interruption, is_raised};
 pub use refusal::Refusal;
 
 const SIGABRT: u32 = 6;
+/// No trial is given up before.
+const LEAST_WALL: Duration = Duration::from_secs(2);
 
 /// What the user asks.
 pub struct Ask<'a> {
@@ -57,6 +59,8 @@ pub struct Case<'a> {
     pub begun: Instant,
     pub until: Instant,
     jobs: Option<usize>,
+    /// How long the whole run takes in replay.
+    replay: Duration,
 }
 
 impl<'a> Case<'a> {
@@ -72,6 +76,7 @@ impl<'a> Case<'a> {
         let recording = &opened.recording;
         let replayer = Replayer { engine, recording };
         let (written, differences) = Written::gather(&replayer).map_err(Refusal::internal)?;
+        let replay = begun.elapsed();
         if let Some(difference) = differences.first() {
             return Err(Refusal::internal(format!("the recording cannot be searched: {difference}")));
         }
@@ -92,6 +97,7 @@ impl<'a> Case<'a> {
             begun,
             until: begun + ask.budget,
             jobs: ask.jobs,
+            replay,
         };
         Ok((case, session))
     }
@@ -151,7 +157,9 @@ impl<'a> Case<'a> {
         };
         let base = Budget::default();
         let limits = TrialLimits { ticks, ..base.limits };
-        Budget { limits, wall: Duration::from_secs(20), jobs: self.jobs.unwrap_or(base.jobs).max(1) }
+        // Only for what ticks do not count, such as one endless system call.
+        let wall = (LEAST_WALL + 10 * self.replay).min(base.wall);
+        Budget { limits, wall, jobs: self.jobs.unwrap_or(base.jobs).max(1) }
     }
 
     /// Where the recorded run failed: the instruction that died or, of a program that ended itself, the last branch of its

@@ -11,7 +11,8 @@ use super::symptom::Symptom;
 use super::values::{Replacement, Values};
 use crate::case::{Branches, Case};
 use crate::slice::lines::{self, Squash};
-use diagnose::{Change, Failure, Finding, Oracle, Search, Verdict, order};
+use diagnose::order::{self, Influence};
+use diagnose::{Change, Failure, Finding, Oracle, Search, Verdict};
 use model::serve::Moment;
 use report::{Cause, Difference, Evidence, Kind, Place, Report, SliceLine, Tried};
 use std::collections::{HashMap, HashSet};
@@ -20,8 +21,6 @@ use std::collections::{HashMap, HashSet};
 const SLICE_LINES: usize = 4000;
 /// What the symptom does not depend on, as far as is known, is taken to be so far away.
 const FAR: u32 = 40;
-/// What the input had no influence on counts as so much farther away.
-const UNINFLUENCED: u32 = 30;
 /// Dependences back from a proved cause that lead to its values: some statements, each of a few instructions.
 const BACK: u32 = 12;
 /// Output up to this is repeated in a sentence.
@@ -35,8 +34,8 @@ pub struct Gathered {
     pub nodes: HashMap<Moment, u32>,
     /// Executions of branches that are in the window but not in the slice.
     pub outside: HashMap<Moment, slice::Instance>,
-    /// Executions of branches that the input had an influence on.
-    pub influenced: HashSet<Moment>,
+    /// What the input had to do with executions of branches.
+    pub influence: HashMap<Moment, Influence>,
     pub values: Values,
     pub limits: Vec<String>,
     /// What the time went into.
@@ -50,7 +49,7 @@ impl Gathered {
             branches: Branches::default(),
             nodes: HashMap::new(),
             outside: HashMap::new(),
-            influenced: HashSet::new(),
+            influence: HashMap::new(),
             values: Values::default(),
             limits,
             phases: Vec::new(),
@@ -76,6 +75,8 @@ fn key(place: &Place) -> (Option<String>, Option<u32>, String) {
 struct Candidate<'a> {
     finding: &'a Finding,
     node: Option<u32>,
+    /// Where it is in the window.
+    at: Option<(u32, u16)>,
     distance: u32,
     /// How unlikely it is to be what is wrong.
     weight: u32,
@@ -98,10 +99,13 @@ pub fn report(
     candidates.retain(|c| named.insert(key(&c.place)));
     let around = around(&candidates, symptom, places, squash.as_mut());
     let mut around = around.into_iter().filter(|p| named.insert(key(&p.place)));
-    for c in candidates.iter().take(top) {
+    for (n, c) in candidates.iter().take(top).enumerate() {
         let path = path(symptom, c.node, places, squash.as_mut());
         causes.push(proved(case, &gathered, c, path));
-        if let Some(near) = around.next() {
+        // Two causes first, if there are two.
+        if (n > 0 || candidates.len() == 1)
+            && let Some(near) = around.next()
+        {
             let path = path_of(&near, symptom, places, squash.as_mut());
             causes.push(beside(case, near, &candidates[0], path));
         }
@@ -167,10 +171,12 @@ fn candidates<'a>(gathered: &'a Gathered, symptom: Option<&Symptom>, places: &mu
             Some(r) => gathered.values.stores[r.store].execution.moment.pc,
             None => finding.trial.moment.pc,
         };
-        let influenced = gathered.influenced.contains(&finding.trial.moment);
-        let aside = if influenced { 0 } else { UNINFLUENCED };
-        let weight = aside + order::weight(distance.min(FAR), gathered.branches.count(pc));
-        list.push(Candidate { finding, node, distance, weight, place: places.of(pc) });
+        let influence = gathered.influence.get(&finding.trial.moment).copied().unwrap_or_default();
+        let weight = order::weight(distance.min(FAR), gathered.branches.count(pc), influence);
+        let in_slice = node.zip(symptom).map(|(n, s)| &s.slice.nodes[n as usize]).map(|n| (n.execution, n.insn));
+        let outside = gathered.outside.get(&finding.trial.moment).map(|i| (i.execution, i.insn));
+        let at = in_slice.or(outside);
+        list.push(Candidate { finding, node, at, distance, weight, place: places.of(pc) });
     }
     list
 }
@@ -190,22 +196,25 @@ fn around(
     squash: Option<&mut Squash<'_>>,
 ) -> Vec<Beside> {
     let (Some(s), Some(squash), Some(best)) = (symptom, squash, candidates.first()) else { return Vec::new() };
-    let Some(node) = best.node else { return Vec::new() };
     let mut shown = |nodes: Vec<slice::Node>, numbers: Option<Vec<u32>>, towards: bool| {
         let mut list: Vec<Beside> = Vec::new();
         for (n, at) in nodes.iter().enumerate() {
             let Some((_, pc)) = squash.shown(at, &mut places.origins) else { continue };
             let place = places.of(pc);
+            if place.source.as_ref().is_some_and(|text| !text.contains(char::is_alphanumeric)) {
+                continue;
+            }
             if key(&place) != key(&best.place) && list.iter().all(|b| key(&b.place) != key(&place)) {
                 list.push(Beside { place, node: numbers.as_ref().map(|l| l[n]), towards });
             }
         }
         list
     };
-    let way: Vec<u32> = s.slice.path(node).into_iter().skip(1).filter(|n| *n != 0).collect();
+    let way = best.node.map(|node| s.slice.path(node)).unwrap_or_default();
+    let way: Vec<u32> = way.into_iter().skip(1).filter(|n| *n != 0).collect();
     let forth = shown(way.iter().map(|n| s.slice.nodes[*n as usize]).collect(), Some(way), true);
-    let at = &s.slice.nodes[node as usize];
-    let criterion = slice::Criterion { at: Some((at.execution, at.insn)), ..slice::Criterion::default() };
+    let Some(at) = best.at else { return forth };
+    let criterion = slice::Criterion { at: Some(at), ..slice::Criterion::default() };
     let how = slice::Options { data_only: true, depth: BACK, ..slice::Options::default() };
     let made = slice::backward(&s.window, &criterion, &how, &mut slice::NoFacts, &mut || false);
     let mut made: Vec<slice::Node> = made.nodes.into_iter().skip(1).collect();
@@ -364,21 +373,26 @@ fn slice_lines(
     let mut all = Vec::new();
     for line in found.list.iter().filter(|l| l.origin.own) {
         let node = line.node;
+        let source = places.source(&line.origin);
+        // A brace is where a function sets up its frame; nobody learns anything from it.
+        if source.as_ref().is_some_and(|text| !text.contains(char::is_alphanumeric)) {
+            continue;
+        }
         let place = Place {
             file: line.origin.file.as_ref().map(|f| f.display().to_string()),
             full: line.origin.full.as_ref().map(|f| f.display().to_string()),
             line: line.origin.line,
             function: line.origin.function.clone(),
             address: line.origin.address.clone(),
-            source: places.source(&line.origin),
+            source,
         };
         let shown = SliceLine { place, distance: line.distance, instances: line.instances, executed: line.executed };
         all.push((shown, node));
     }
     all.sort_by_key(|(line, node)| {
-        let influenced = symptom.influence.has(symptom.slice.nodes[*node as usize].execution);
-        let aside = if influenced { 0 } else { UNINFLUENCED };
-        aside + order::weight(line.distance, line.executed)
+        // Whether bytes of the input or decisions about them led there makes no difference to a statement.
+        let influence = symptom.influence(symptom.slice.nodes[*node as usize].execution).max(Influence::Control);
+        order::weight(line.distance, line.executed, influence)
     });
     all
 }

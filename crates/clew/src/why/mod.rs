@@ -21,7 +21,8 @@ use crate::message::{self, Messages, Paint};
 use crate::startup::Startup;
 use crate::status;
 use causes::Gathered;
-use diagnose::{Change, Plan, Search, Trial, order};
+use diagnose::order::{self, Influence};
+use diagnose::{Change, Plan, Search, Trial};
 use model::serve::Moment;
 use near::Nodes;
 use places::Places;
@@ -112,6 +113,9 @@ struct Job<'a> {
     quiet: bool,
 }
 
+/// A branch that is executed more often repairs a run by accident more often.
+const SELDOM: u64 = 8;
+
 /// A part of the budget, in hundredths.
 fn share(budget: Duration, percent: u32) -> Duration {
     budget * percent / 100
@@ -184,13 +188,18 @@ impl Searching<'_> {
         let witness = self.case.witness(&mut session, &found);
         self.gathered.phases.push(("counting branches".into(), begun.elapsed().as_secs_f64()));
         let mut bench = self.case.bench(session, rounds[0], witness);
-        let near = self.distances(symptom, &found);
-        let order = order::prior(&found.list, &near.distance, &near.influenced);
+        let mut near = self.distances(symptom, &found);
+        if near.influence.iter().all(|i| *i == Influence::None) {
+            // Nothing was read, or nobody knows what came of it.
+            near.influence.fill(Influence::Control);
+        }
+        let (order, first) = order::prior(&found.list, &near.distance, &near.influence);
         let flips: Vec<Trial> = order.iter().map(|n| Trial::flip(found.list[*n].moment)).collect();
-        let influenced = found.list.iter().zip(&near.influenced).filter(|(_, i)| **i);
-        self.gathered.influenced = influenced.map(|(p, _)| p.moment).collect();
+        let influence = found.list.iter().map(|p| p.moment).zip(near.influence);
+        self.gathered.influence = influence.collect();
         (self.gathered.nodes, self.gathered.outside) = (near.nodes, near.outside);
-        let first = self.search(&mut bench, "branches", &flips, share(budget, 45), true)?;
+        // Each place once; then other methods, and what is left of the time for the rest.
+        self.search(&mut bench, "branches", &flips[..first], share(budget, 60), true)?;
         if !self.gathered.search.has_proof() {
             let forced = self.forced(&found, &near.distance);
             self.search(&mut bench, "branches for good", &forced, share(budget, 12), true)?;
@@ -213,14 +222,23 @@ impl Searching<'_> {
                 Err(why) => self.gathered.limits.push(format!("values were not replaced: {why}")),
             }
         }
-        if !self.gathered.search.has_proof() {
-            self.search(&mut bench, "more branches", &flips[first..], budget, false)?;
+        // Repairs by code that runs all the time are often accidents: then the rest of the time is not wasted.
+        let all = self.gathered.search.has_proof();
+        if !self.is_convincing(&found) {
+            self.search(&mut bench, "more branches", &flips[first..], budget, all)?;
         }
         self.gathered.branches = found;
         Ok(())
     }
 
-    /// Tries these for at most so long; answers how many were tried.
+    /// Is there a proved cause that runs a few times only?
+    fn is_convincing(&self, found: &Branches) -> bool {
+        let proved = self.gathered.search.critical.iter().filter(|f| f.is_proved());
+        let mut places = proved.map(|f| f.trial.moment.pc);
+        places.any(|pc| found.count(pc) <= SELDOM)
+    }
+
+    /// Tries these for at most so long.
     fn search(
         &mut self,
         bench: &mut Bench<'_>,
@@ -228,9 +246,9 @@ impl Searching<'_> {
         trials: &[Trial],
         within: Duration,
         all: bool,
-    ) -> Result<usize, Refusal> {
+    ) -> Result<(), Refusal> {
         if trials.is_empty() || case::is_raised(&self.case.interrupted) {
-            return Ok(0);
+            return Ok(());
         }
         let begun = Instant::now();
         bench.until = self.case.until.min(Instant::now() + within);
@@ -245,10 +263,9 @@ impl Searching<'_> {
         if found.left > 0 {
             self.gathered.limits.push(format!("{what}: {} of {} were tried", found.tried, trials.len()));
         }
-        let tried = found.tried;
         self.gathered.search.absorb(found);
         self.gathered.phases.push((what.to_owned(), begun.elapsed().as_secs_f64()));
-        Ok(tried)
+        Ok(())
     }
 
     /// How far each execution of a branch is from the symptom.
@@ -256,7 +273,7 @@ impl Searching<'_> {
         let count = found.list.len();
         let mut near = Near {
             distance: vec![None; count],
-            influenced: vec![false; count],
+            influence: vec![Influence::None; count],
             nodes: HashMap::new(),
             outside: HashMap::new(),
         };
@@ -265,7 +282,7 @@ impl Searching<'_> {
         let nodes = Nodes::of(&s.slice, |pc| pcs.contains(&pc));
         let aligned = near::align(&found.list, s.start.moment, &s.window);
         for (n, instance) in aligned.iter().enumerate() {
-            near.influenced[n] = instance.is_some_and(|i| s.influence.has(i.execution));
+            near.influence[n] = instance.map_or(Influence::None, |i| s.influence(i.execution));
             if let Some(node) = instance.as_ref().and_then(|i| nodes.at(i)) {
                 near.distance[n] = Some(s.slice.nodes[node as usize].distance);
                 near.nodes.insert(found.list[n].moment, node);
@@ -308,8 +325,8 @@ impl Searching<'_> {
 /// Where executed branches are in the slice.
 struct Near {
     distance: Vec<Option<u32>>,
-    /// Whether the input had an influence on them.
-    influenced: Vec<bool>,
+    /// What the input had to do with them.
+    influence: Vec<Influence>,
     nodes: HashMap<Moment, u32>,
     /// Those that are in the window only.
     outside: HashMap<Moment, slice::Instance>,

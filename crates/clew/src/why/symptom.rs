@@ -5,11 +5,12 @@ use crate::cli::Slice as Options;
 use crate::slice::criterion::{Finder, Start};
 use crate::slice::facts::Program;
 use crate::slice::{original_paths, stacks, tracing};
+use diagnose::order::Influence;
 use diagnose::{Failure, Stream};
 use image::LoadedImages;
 use model::GuestAddr;
 use session::Session;
-use slice::{Criterion, Influence, Prepare, Slice, Window};
+use slice::{Criterion, Prepare, Slice, Window};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -31,7 +32,8 @@ pub struct Symptom {
     pub start: Start,
     pub window: Window,
     pub slice: Slice,
-    pub influence: Influence,
+    /// What the input decided about, and what it went into.
+    influence: [slice::Influence; 2],
     facts: RefCell<Program>,
     how: slice::Options,
     pub limits: Vec<String>,
@@ -135,11 +137,20 @@ pub fn follow(
     if slice.cut {
         limits.push("dependences were not followed to the beginning: too many, or no time".into());
     }
-    let influence = slice::influence(&window, told, &mut stop);
+    let influence = [false, true].map(|data_only| slice::influence(&window, told, data_only, &mut stop));
     Ok(Symptom { start, window, slice, influence, facts: RefCell::new(facts), how, limits })
 }
 
 impl Symptom {
+    /// What the input had to do with an execution.
+    pub fn influence(&self, execution: u32) -> Influence {
+        match &self.influence {
+            [_, data] if data.has(execution) => Influence::Data,
+            [all, _] if all.has(execution) => Influence::Control,
+            _ => Influence::None,
+        }
+    }
+
     /// How far executions are from the symptom if stores through pointers in code that did not run count too.
     pub fn through_pointers(&self) -> HashMap<(u32, u16), u32> {
         let until = Instant::now() + WIDER;
@@ -161,9 +172,7 @@ pub fn arguments(session: &mut Session) -> Result<Vec<(u64, u64)>, Refusal> {
         (n == 8).then(|| u64::from_le_bytes(bytes))
     };
     let count = word(stack).filter(|n| *n < MOST_ARGUMENTS).unwrap_or(0);
-    // The strings lie behind each other; the program's name says nothing.
-    let strings: Vec<u64> = (1..=count).map_while(|n| word(stack + 8 * (n + 1))).collect();
-    let ends = strings.iter().skip(1).copied();
-    let lengths = strings.iter().zip(ends).filter(|(a, b)| *a < b).map(|(a, b)| (*a, b - a));
-    Ok(lengths.collect())
+    // The strings lie behind each other, those of the environment last; the program's name says nothing.
+    let [first, end] = [2, count + 2].map(|n| word(stack + 8 * n).unwrap_or(0));
+    Ok(if count > 1 && first < end { vec![(first, end - first)] } else { Vec::new() })
 }
