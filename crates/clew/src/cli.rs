@@ -20,6 +20,7 @@ pub use oracle::Oracle;
 pub use recordings::{Info, Ls, Pack, Rm};
 pub use slice::Slice;
 use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 pub use switch::{Demo, Order, Switch};
 pub use why::Why;
 
@@ -46,6 +47,13 @@ pub struct Cli {
     /// When to use colours
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
     pub color: Color,
+    /// Sources that were compiled below OLD are below NEW now
+    #[arg(long, global = true, value_name = "OLD=NEW", value_parser = source_rule)]
+    pub source_map: Vec<(PathBuf, PathBuf)>,
+}
+
+fn source_rule(text: &str) -> Result<(PathBuf, PathBuf), String> {
+    image::SourceMap::rule(text).ok_or_else(|| "write OLD=NEW, two folders".into())
 }
 
 #[derive(Subcommand, Debug)]

@@ -71,7 +71,13 @@ fn search(program: &Path, folder: &Path, paint: Paint, startup: &Startup, messag
     home.push(folder.join("home"));
     let mut env = vec![home];
     env.extend(startup.env.iter().cloned());
-    let inner = Startup { args: Vec::new(), env, blocked: startup.blocked, ignored: startup.ignored };
+    let inner = Startup {
+        args: Vec::new(),
+        env,
+        blocked: startup.blocked,
+        ignored: startup.ignored,
+        source_map: Default::default(),
+    };
     match Cli::try_parse_from(words).map(|cli| cli.verb) {
         Ok(Verb::Switch(options)) => match switch::find(&options, &inner, messages) {
             Ok(answer) => {

@@ -55,21 +55,24 @@ mod status {
 /// Runs the command line of this process; gives its exit status, if it comes back at all.
 pub fn main() -> i32 {
     let is_run = std::env::args_os().skip(1).any(|a| a == "run" || a == "record");
-    let status = catch_unwind(AssertUnwindSafe(|| {
-        let startup = Startup::look();
-        dispatch(&startup)
-    }));
+    let status = catch_unwind(AssertUnwindSafe(|| dispatch(Startup::look())));
     // The panic has been printed by then; for a shell it is our failure, never the guest's status.
-    let status = status.unwrap_or(if is_run { status::FAILURE } else { status::INTERNAL });
+    let mut status = status.unwrap_or(if is_run { status::FAILURE } else { status::INTERNAL });
+    // An answer that nobody got is none. What `run` and `record` give is the guest's.
+    if status == 0 && !is_run && message::is_lost() {
+        status = status::INTERNAL;
+    }
     // Unlike returning, this flushes the standard streams.
     std::process::exit(status)
 }
 
-fn dispatch(startup: &Startup) -> i32 {
-    let parsed = match cli::Cli::try_parse_from(&startup.args) {
+fn dispatch(mut startup: Startup) -> i32 {
+    let mut parsed = match cli::Cli::try_parse_from(&startup.args) {
         Ok(parsed) => parsed,
-        Err(error) => return cli::refuse(&error, startup),
+        Err(error) => return cli::refuse(&error, &startup),
     };
+    startup.source_map.rules = std::mem::take(&mut parsed.source_map);
+    let startup = &startup;
     match parsed.verb {
         cli::Verb::Run(options) => run::run(&options, parsed.color, startup),
         cli::Verb::Record(options) => record::run(&options, parsed.color, startup),

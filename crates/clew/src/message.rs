@@ -1,12 +1,14 @@
 //! Writing to people: one place for the prefix, for colours, and for what happens when nobody reads.
 //!
 //! A message is written with one system call, so that it does not mix with what a guest writes at the same moment.
-//! A reader that has gone is no error: the run matters, not the message.
+//! Messages on standard error may be lost: the run matters. An answer on standard output that cannot be written makes the
+//! exit status one of failure; nothing is said when the reader has gone.
 
 use crate::cli::Color;
 use crate::startup::Startup;
 use anstyle::{AnsiColor, Style};
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether and how to colour one stream.
 #[derive(Clone, Copy, Debug)]
@@ -112,11 +114,31 @@ impl Messages {
 
 /// Writes to standard error.
 pub fn stderr(text: &str) {
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    stderr_bytes(text.as_bytes());
 }
+
+pub fn stderr_bytes(bytes: &[u8]) {
+    let _ = std::io::stderr().write_all(bytes);
+}
+
+/// Some answer could not be written.
+static LOST: AtomicBool = AtomicBool::new(false);
 
 /// Writes to standard output.
 pub fn stdout(text: &str) {
+    stdout_bytes(text.as_bytes());
+}
+
+pub fn stdout_bytes(bytes: &[u8]) {
     let mut out = std::io::stdout();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let Err(error) = out.write_all(bytes).and_then(|()| out.flush()) else { return };
+    // Said once; whoever reads only the beginning has all that was wanted.
+    if !LOST.swap(true, Ordering::Relaxed) && error.kind() != std::io::ErrorKind::BrokenPipe {
+        stderr(&format!("clew: standard output cannot be written: {error}\n"));
+    }
+}
+
+/// Could some answer not be written?
+pub fn is_lost() -> bool {
+    LOST.load(Ordering::Relaxed)
 }

@@ -3,14 +3,13 @@
 use crate::cli::{Color, Replay as Options};
 use crate::guest::{Failed, start_engine};
 use crate::home;
-use crate::message::{Messages, Paint};
+use crate::message::{self, Messages, Paint};
 use crate::startup::Startup;
 use crate::status;
 use model::wire::{Packet, Replayed, Report};
 use recording::{Recording, UnitName};
 use session::{EngineProgram, Outputs, ReplayOptions, Replayer};
 use std::collections::HashMap;
-use std::io::Write;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -171,10 +170,10 @@ fn hear(packet: &Packet, at_once: bool, later: &mut Outputs) {
     }
 }
 
-/// Writes to one of our own standard streams; a reader that has gone is no error.
+/// Writes to one of our own standard streams.
 fn put(stream: u8, bytes: &[u8]) {
-    let _ = match stream {
-        1 => std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush()),
-        _ => std::io::stderr().write_all(bytes),
-    };
+    match stream {
+        1 => message::stdout_bytes(bytes),
+        _ => message::stderr_bytes(bytes),
+    }
 }

@@ -3,10 +3,12 @@
 //! Guarantees: after [`Startup::look`] the three standard descriptors are open in this process, while a guest still gets
 //! those that were closed as closed: the stand-ins are close-on-exec.
 
+use image::{Debuginfod, Search, SourceMap};
 use nix::sys::signal::SigSet;
 use rustix::fs::{Mode, OFlags};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
 /// What this process was given.
 #[derive(Debug)]
@@ -18,6 +20,8 @@ pub struct Startup {
     pub blocked: SigSet,
     /// Signals ignored at the start; bit n-1 is signal n.
     pub ignored: u64,
+    /// Where sources are now, by where compilers saw them.
+    pub source_map: SourceMap,
 }
 
 impl Startup {
@@ -33,7 +37,17 @@ impl Startup {
             env: entries("/proc/self/environ").unwrap_or_else(|| std::env::vars_os().map(join).collect()),
             blocked: SigSet::thread_get_mask().unwrap_or_else(|_| SigSet::empty()),
             ignored: ignored_signals().unwrap_or(0),
+            source_map: SourceMap::default(),
         }
+    }
+
+    /// Where debug information and sources are looked for; on servers only if the user names some.
+    pub fn search(&self) -> Search {
+        let folder = |name: &str| self.variable(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let cache = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")));
+        let urls = self.variable("DEBUGINFOD_URLS").and_then(OsStr::to_str);
+        let debuginfod = urls.zip(cache).and_then(|(urls, cache)| Debuginfod::new(urls, cache.join("clew/debuginfod")));
+        Search { source_map: self.source_map.clone(), debuginfod, ..Search::default() }
     }
 
     /// The value of an environment variable.

@@ -4,15 +4,18 @@
 //! As long as the path and the addresses of stores stay as recorded, the value must stay what it was. A slicer that
 //! forgets one kind of dependence is found out by the same test.
 //!
-//! A fixed sample of pairs of program and value is done normally, all with `CLEW_FULL=1`. Changes after which the program
-//! goes another way say nothing and are counted apart.
+//! Of relevant slices this holds on other paths, too, as long as the value is used at all, and what is stored on these
+//! paths is stored where the model of code that did not run expects it.
+//!
+//! A fixed sample of pairs of program and value is done normally, all with `CLEW_FULL=1`. Changes that say nothing are
+//! counted apart.
 
 mod common;
 mod perturbation;
 
 use perturbation::subject::{Subject, subjects};
-use perturbation::{Tally, check_pairs, nesting, with_stage};
-use slice::Omit;
+use perturbation::{Tally, check_pairs, nesting, relevant, with_stage};
+use slice::{Omit, Options};
 use testkit::random::Random;
 use testkit::{repository, sample};
 
@@ -42,6 +45,64 @@ fn what_a_slice_leaves_out_does_not_matter() {
     assert_eq!(tally.violations, Vec::<String>::new());
     // A test that hardly ever compares anything would pass as well.
     assert!(tally.compared * 2 >= tally.pairs, "{tally}");
+}
+
+/// Violations of relevant slices that are allowed, in percent of the changes that count.
+const TOLERATED: usize = 2;
+/// Subjects are shared out to so many tests, because relevant slices take longer.
+const SHARES: usize = 4;
+
+/// How relevant slices of the n-th subject are made: every other subject has stores through pointers counted too.
+fn relevant_options(n: usize, omit: Option<Omit>) -> Options {
+    Options { relevant: true, pointers: n % 2 == 1, omit, ..Options::default() }
+}
+
+/// One share of the subjects, each with one pair or all of its pairs.
+fn check_relevant(share: usize) {
+    let subjects = subjects();
+    let count = subjects.len();
+    let mut tally = relevant::Tally::default();
+    for (n, subject) in subjects.iter().enumerate().filter(|(n, _)| n % SHARES == share) {
+        let pairs = if sample::full() { ALL / count + usize::from(n < ALL % count) } else { 1 };
+        tally.add(relevant::check_pairs(subject, pairs, 100 + n as u64, &relevant_options(n, None)));
+    }
+    let pairs = tally.pairs;
+    sample::say(&format!("relevant slices, share {} of {SHARES}: {pairs} of {ALL} pairs, {tally}", share + 1));
+    tally.violations.iter().for_each(|(cause, text)| sample::say(&format!("{cause}: {text}")));
+    assert!(tally.violations.len() * 100 <= tally.counted * TOLERATED, "{tally}");
+    // A test that hardly ever compares anything would pass as well; of a few pairs none may go another way by chance.
+    let parts = !sample::full() || tally.parted * 4 >= tally.counted;
+    assert!(tally.compared * 2 >= tally.pairs && parts, "{tally}");
+}
+
+#[test]
+fn what_a_relevant_slice_leaves_out_does_not_matter_on_other_paths_1() {
+    check_relevant(0);
+}
+
+#[test]
+fn what_a_relevant_slice_leaves_out_does_not_matter_on_other_paths_2() {
+    check_relevant(1);
+}
+
+#[test]
+fn what_a_relevant_slice_leaves_out_does_not_matter_on_other_paths_3() {
+    check_relevant(2);
+}
+
+#[test]
+fn what_a_relevant_slice_leaves_out_does_not_matter_on_other_paths_4() {
+    check_relevant(3);
+}
+
+#[test]
+fn leaving_out_potential_dependences_is_noticed() {
+    let mut tally = relevant::Tally::default();
+    for (n, subject) in subjects().iter().filter(|s| s.name.starts_with("omitted")).enumerate() {
+        tally.add(relevant::check_pairs(subject, MOST, 7 + n as u64, &relevant_options(n, Some(Omit::Potential))));
+    }
+    sample::say(&format!("relevant slices without potential dependences: {tally}"));
+    assert!(tally.violations.len() * 100 > tally.counted * TOLERATED, "{tally}");
 }
 
 /// Values that are tried at most until a slicer that forgets something is found out.

@@ -278,6 +278,28 @@ fn a_branch_that_is_forced_goes_one_way_from_then_on() {
     place.done();
 }
 
+#[test]
+fn a_loop_that_is_forced_to_go_on_uses_up_its_budget() {
+    let place = Place::new("forced-loop");
+    let program = compile("switch_hang", "-O0", &place.folder);
+    place.record(&[program.as_os_str(), OsStr::new("with"), OsStr::new("arguments")], 0);
+    let latest = recording::Home::at(&place.home).resolve("latest").expect("there is one");
+    let recording = Recording::open(&latest).expect("it opens");
+    let engine = EngineProgram::in_memory(clew::ENGINE).expect("the engine fits in memory");
+    let line = line_with("switch_hang", "while (at != 9)");
+    let (mut session, predicates) = session_and_branches(&engine, &recording, "switch_hang", line);
+    let back = predicates.iter().find(|p| p.taken).expect("the loop goes round");
+    let candidate = Candidate { moment: back.moment, alteration: Alteration::Force(true) };
+    let wall = Duration::from_secs(60);
+    let base = Budget::default();
+    let budget = Budget { limits: TrialLimits { ticks: 1_000_000, ..base.limits }, wall, jobs: 1 };
+    let begun = Instant::now();
+    let outcome = session.trial(&candidate, &budget).expect("the trial is made");
+    assert_eq!(outcome.end, TrialEnd::RanAway);
+    assert!(begun.elapsed() < wall, "ticks ended it, not the time");
+    place.done();
+}
+
 /// Trials of the one branch of `harmful` that matters: 50 with it flipped, 50 controls.
 fn harmful_trials(engine: &EngineProgram, recording: &Recording, line: u64, belt: bool) -> Vec<TrialOutcome> {
     let (mut session, moment) = session_and_branch(engine, recording, "harmful", line);

@@ -292,6 +292,10 @@ impl Engine {
                     if let Some((there, here)) = self.ways(pc) {
                         self.trace_special(Special::Step { pc });
                         g.pc = if taken { there } else { here };
+                        if g.pc <= pc {
+                            // A branch back is a tick, whoever takes it.
+                            g.budget = g.budget.saturating_sub(1);
+                        }
                         next = Next::Elsewhere;
                     }
                 }

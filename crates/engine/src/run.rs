@@ -132,8 +132,13 @@ fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
             }
             let stops = e.replay.is_some() && e.probes.stops_at(g.pc);
             let flushes = e.cache.flushes;
-            if e.probe_hit(t, g) == Next::Execute && e.cache.find(g.pc).is_some() && !stops {
+            let next = e.probe_hit(t, g);
+            if next == Next::Execute && e.cache.find(g.pc).is_some() && !stops {
                 return Via::Probed;
+            }
+            if next == Next::Elsewhere && e.ticks() && g.budget == 0 {
+                turn_over(e, t);
+                return Via::Engine;
             }
             if flushes != e.cache.flushes {
                 // This execution has been counted.

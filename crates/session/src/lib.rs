@@ -45,7 +45,7 @@ pub use record::Recorder;
 pub use replay::{Outputs, ReplayOptions, Replayer};
 pub use run::{Gathering, Image, Outcome, Run, TraceTotals};
 pub use running::{Ended, Event, Handle, Running};
-pub use scene::{Scene, images_of};
+pub use scene::{Scene, images_of, images_with};
 pub use signals::{SignalState, signal_by_number, signal_name};
 pub use timeline::{Session, Stopped, alter, is_forked, read_from, registers_of, threads_of};
 pub use trial::{Budget, Candidate, Hopeless, Piece, TrialOutcome, run_altered};

@@ -53,9 +53,13 @@ impl Session {
     }
 }
 
-/// Images whose debug information may lie in the recording.
+/// Images whose debug information may lie in the recording, else in the usual places.
 pub fn images_of(recording: &Recording) -> Images {
-    let mut search = Search::default();
+    images_with(recording, Search::default())
+}
+
+/// Images whose debug information may lie in the recording, else where `search` finds it.
+pub fn images_with(recording: &Recording, mut search: Search) -> Images {
     search.roots.splice(0..0, recording.extra().map(|e| e.join("debug")).into_iter().collect::<Vec<PathBuf>>());
     Images::with_search(search)
 }

@@ -1,6 +1,5 @@
 //! A slice: instructions that ran and matter, why each does, and how far it is from the criterion.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::registers::RegId;
@@ -51,7 +50,7 @@ pub struct Edge {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Input {
     Reg { thread: u32, reg: RegId, node: u32 },
-    Mem { addr: u64, mask: u64, node: u32 },
+    Mem { addr: u64, mask: u64, node: u32, distance: u32 },
 }
 
 /// What a slice comes to at one instruction of the code.
@@ -61,6 +60,28 @@ pub struct Site {
     /// How many of its executions are in the slice, or led to library code that is.
     pub instances: u64,
     /// Steps from the criterion to the nearest of them, or of the library code that it led to.
+    pub distance: u32,
+}
+
+/// A system call in the slice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Called {
+    /// Its number; `u64::MAX` if nothing is known about the call.
+    pub nr: u64,
+    /// The number of its record in the log.
+    pub record: Option<u64>,
+}
+
+/// Bytes that a system call delivered and that the slice needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Delivered {
+    /// The call, by the number of its record in the log.
+    pub record: u64,
+    /// Where they are among all that the call delivered.
+    pub offset: u64,
+    pub len: u64,
+    /// The call in the slice, if nodes are kept, and how far it is from the criterion.
+    pub node: u32,
     pub distance: u32,
 }
 
@@ -75,13 +96,14 @@ pub struct Slice {
     pub size: u64,
     /// Dependences that were followed: registers, memory accesses and decisions that its instructions used.
     pub uses: u64,
-    /// How often each system call, by its number, is in the slice.
-    pub calls: BTreeMap<u64, u64>,
+    /// The system calls in the slice, the last one first.
+    pub calls: Vec<Called>,
     /// When so many instructions of the code as asked for had been found ([`crate::Options::page`]).
     pub first_page: Option<Instant>,
     /// Only if all edges were asked for.
     pub edges: Vec<Edge>,
     pub inputs: Vec<Input>,
+    pub delivered: Vec<Delivered>,
     /// Save and restore pairs that were passed over.
     pub bypassed: u64,
     /// The saves and restores of these pairs, in no order: execution and instruction.

@@ -28,11 +28,11 @@ mod syscalls;
 mod wants;
 pub mod window;
 
-pub use backward::{Backward, Criterion, Omit, Options, backward};
+pub use backward::{Backward, Criterion, Omit, Options, Sent, backward};
 pub use executed::Executed;
 pub use facts::{Border, Facts, MayDefine, Merge, NoFacts};
 pub use forward::{Forward, chop, forward};
-pub use graph::{Edge, Input, Node, Site, Slice, Why};
+pub use graph::{Called, Delivered, Edge, Input, Node, Site, Slice, Why};
 pub use influence::{Influence, influence};
 pub use instances::Instance;
 pub use registers::RegId;

@@ -13,6 +13,11 @@ use std::time::Instant;
 /// Signals that end a program from outside: SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM. It was running when they came.
 const FROM_OUTSIDE: [u32; 5] = [1, 2, 3, 9, 15];
 
+/// Was a unit ended by somebody else?
+pub fn is_from_outside(end: &model::log::End) -> bool {
+    end.ending == Ending::Signaled && FROM_OUTSIDE.contains(&end.status)
+}
+
 /// Chooses among the units of a recording.
 pub struct Chooser<'a> {
     pub ask: &'a Ask<'a>,

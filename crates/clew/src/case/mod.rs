@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 pub use bench::{Bench, LONGEST_CHECK, Witness, run_check};
 pub use branches::Branches;
-pub use choose::{main_unit, numbers};
+pub use choose::{is_from_outside, main_unit, numbers};
 pub use code::{At, Code, Place, Where};
 pub use make::{interruption, is_raised};
 pub use refusal::Refusal;

@@ -15,7 +15,7 @@ use std::time::Duration;
 #[derive(Args, Debug, Default)]
 #[command(
     override_usage = "clew slice [OPTIONS] CRITERION RECORDING\n       clew slice [OPTIONS] CRITERION -- PROGRAM [ARGS]...",
-    group = ArgGroup::new("start").multiple(false).args(["output", "crash", "exit"]),
+    group = ArgGroup::new("start").multiple(false).args(["output", "crash", "hang", "exit"]),
     after_help = "Examples:
   clew slice --crash latest                     what led to the crash
   clew slice --output 120 latest                what made byte 120 of standard output (the first is 0)
@@ -26,16 +26,16 @@ use std::time::Duration;
 )]
 pub struct Slice {
     /// Start at this place: FILE:LINE[#N] or IMAGE+0xOFFSET[#N]; without #N, at its last execution
-    #[arg(long, value_name = "PLACE", conflicts_with_all = ["output", "crash", "exit"])]
+    #[arg(long, value_name = "PLACE", conflicts_with_all = ["output", "crash", "hang", "exit"])]
     pub at: Option<String>,
     /// Start from this variable or C expression
-    #[arg(long, value_name = "EXPR", conflicts_with_all = ["output", "crash", "exit"])]
+    #[arg(long, value_name = "EXPR", conflicts_with_all = ["output", "crash", "hang", "exit"])]
     pub var: Option<String>,
     /// Start from these bytes of memory
-    #[arg(long, value_name = "ADDRESS[:LENGTH]", conflicts_with_all = ["output", "crash", "exit"])]
+    #[arg(long, value_name = "ADDRESS[:LENGTH]", conflicts_with_all = ["output", "crash", "hang", "exit"])]
     pub addr: Option<String>,
     /// Start from this register
-    #[arg(long, value_name = "REGISTER", conflicts_with_all = ["output", "crash", "exit"])]
+    #[arg(long, value_name = "REGISTER", conflicts_with_all = ["output", "crash", "hang", "exit"])]
     pub reg: Option<String>,
     /// Start from byte N of what was written, or from its end: [stdout:|stderr:]N or end
     #[arg(long, value_name = "N|end")]
@@ -43,11 +43,14 @@ pub struct Slice {
     /// Start from the instruction that crashed
     #[arg(long)]
     pub crash: bool,
+    /// Start from where the run was when it was ended from outside: why was it still there?
+    #[arg(long)]
+    pub hang: bool,
     /// Start from the exit status
     #[arg(long)]
     pub exit: bool,
     /// Show what the criterion influenced, instead of what influenced it
-    #[arg(long, conflicts_with_all = ["output", "crash", "exit", "relevant", "copies", "chop"])]
+    #[arg(long, conflicts_with_all = ["output", "crash", "hang", "exit", "relevant", "copies", "chop"])]
     pub forward: bool,
     /// Only what this place influenced on the way to the criterion: FILE:LINE or IMAGE+0xOFFSET
     #[arg(long, value_name = "PLACE")]
@@ -104,7 +107,7 @@ pub struct Slice {
     #[arg(long, hide = true)]
     pub no_refinement: bool,
     /// A recording: its name, a path, `latest` or a packed file; `:PID[.IMAGE]` behind it names one process
-    #[arg(required_unless_present = "command")]
+    #[arg(required_unless_present_any = ["command", "load"], conflicts_with = "load")]
     pub recording: Option<String>,
     /// The program to record, and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
@@ -112,4 +115,7 @@ pub struct Slice {
     /// Also write what was found to this file
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
+    /// Show a slice that --save wrote, without its recording
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["save", "command"])]
+    pub load: Option<PathBuf>,
 }

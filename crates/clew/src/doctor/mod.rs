@@ -112,7 +112,13 @@ mod tests {
     use nix::sys::signal::SigSet;
 
     fn plain() -> Paint {
-        let startup = Startup { args: Vec::new(), env: Vec::new(), blocked: SigSet::empty(), ignored: 0 };
+        let startup = Startup {
+            args: Vec::new(),
+            env: Vec::new(),
+            blocked: SigSet::empty(),
+            ignored: 0,
+            source_map: Default::default(),
+        };
         Paint::for_stdout(Color::Never, &startup)
     }
 

@@ -63,14 +63,14 @@ pub(super) fn failed(e: session::Error) -> Error {
 }
 
 impl<'r> Recorded<'r> {
-    pub fn new(recording: &'r Recording, session: Session) -> Result<Recorded<'r>, String> {
+    pub fn new(recording: &'r Recording, session: Session, search: image::Search) -> Result<Recorded<'r>, String> {
         let damaged = |e: recording::Error| e.to_string();
         let name = session.unit();
         let lineage = recording.lineage(&name).map_err(damaged)?;
         let units = lineage.iter().map(|u| recording.unit(u)).collect::<Result<Vec<_>, _>>().map_err(damaged)?;
         Ok(Recorded {
             recording,
-            images: session::images_of(recording),
+            images: session::images_with(recording, search),
             unit: recording.unit(&name).map_err(damaged)?,
             root: units[0],
             files: Files::of(units.iter().copied()),

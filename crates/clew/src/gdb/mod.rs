@@ -62,7 +62,7 @@ fn serve(options: &Options, startup: &Startup, messages: &Messages) -> Result<i3
         Failed::Error(e) => (e.to_string(), status::INTERNAL),
         Failed::Signal(_) => ("told to end before the recording was open".into(), status::INTERNAL),
     })?;
-    let mut recorded = Recorded::new(recording, session).map_err(|why| (why, status::USAGE))?;
+    let mut recorded = Recorded::new(recording, session, startup.search()).map_err(|why| (why, status::USAGE))?;
     match options.port {
         Some(port) => wait_for_debuggers(port, &mut recorded, options.quiet, messages),
         None => start_gdb(options, &mut recorded, messages),

@@ -1,8 +1,9 @@
 //! What a slice starts from: the moment, and what is wanted there.
 
 use super::Refusal;
+use super::lines::Origins;
 use super::outputs::written_byte;
-use crate::case::{At, Place};
+use crate::case::{At, Place, is_from_outside};
 use crate::cli::Slice as Options;
 use crate::written::Written;
 use iced_x86::{Decoder, DecoderOptions, OpKind, Register};
@@ -20,6 +21,12 @@ use trace::plan::{BlockPlan, Planner};
 /// Steps within one execution of a line before it is taken as endless.
 const MOST_STEPS: usize = 20_000;
 const EXECUTABLE: u8 = 4;
+const SIGABRT: u32 = 6;
+/// Frames in which the program's own code is looked for.
+const MOST_FRAMES: usize = 64;
+/// Hardware numbers of the registers in the order of DWARF, and DWARF's number of the first vector register.
+const GENERAL: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
+const FIRST_VECTOR: u16 = 17;
 
 /// Somebody who knows what was written, if that is asked for.
 pub type Outputs<'a, 'w> = &'a dyn Fn() -> Result<Cow<'w, Written>, Refusal>;
@@ -32,6 +39,14 @@ pub struct Start {
     pub text: String,
     /// Variables whose dependences are not followed: memory and registers.
     pub pruned: (Vec<(u64, u64)>, Vec<RegId>),
+    /// The address of what did not come to an end, whose line belongs to the answer.
+    pub died: Option<u64>,
+}
+
+impl Start {
+    pub fn new(moment: Moment, criterion: Criterion, text: String) -> Start {
+        Start { moment, criterion, text, pruned: Default::default(), died: None }
+    }
 }
 
 /// Everything that is needed to find it.
@@ -56,6 +71,8 @@ impl Finder<'_> {
             self.output(text, outputs)?
         } else if o.crash {
             self.crash()?
+        } else if o.hang {
+            self.hang()?
         } else if o.exit {
             self.exit()?
         } else if let Some(place) = &o.at {
@@ -75,10 +92,17 @@ impl Finder<'_> {
     fn crash(&mut self) -> Result<Start, Refusal> {
         let end = self.recording.unit(&self.unit).ok().and_then(|u| u.end);
         let signal = match end {
+            Some(e) if is_from_outside(&e) => {
+                let name = session::signal_name(e.status as i32);
+                return Err(Refusal::usage(format!(
+                    "process {} did not crash, {name} ended it from outside: try --hang",
+                    self.unit
+                )));
+            }
             Some(e) if e.ending == Ending::Signaled => e.status,
             _ => {
                 return Err(Refusal::usage(format!(
-                    "process {} did not crash: try --output, --exit or --at",
+                    "process {} did not crash: try --output, --exit, --hang or --at",
                     self.unit
                 )));
             }
@@ -90,15 +114,49 @@ impl Finder<'_> {
         if !self.is_code(moment.pc) {
             return self.wild_jump(moment, &text);
         }
-        let place = self.locate(moment.pc);
         let mut criterion = Criterion { control: true, ..Criterion::default() };
+        // An abort is a decision of the program: what counts is how it came there, and who made it.
+        if signal == SIGABRT {
+            let caller = self.own_frame();
+            let place = caller.map_or_else(|| self.locate(moment.pc), |pc| self.locate(pc));
+            let start = Start::new(moment, criterion, text(place));
+            return Ok(Start { died: Some(caller.unwrap_or(moment.pc)), ..start });
+        }
+        let place = self.locate(moment.pc);
         let mut bytes = [0; 15];
         let n = self.session.read(GuestAddr(moment.pc), &mut bytes).unwrap_or(0);
-        // An abort is a decision of the program: what counts is how it came there.
-        if signal != 6 {
-            self.uses_of(moment.pc, &bytes[..n], &mut criterion)?;
+        self.uses_of(moment.pc, &bytes[..n], &mut criterion)?;
+        Ok(Start { died: Some(moment.pc), ..Start::new(moment, criterion, text(place)) })
+    }
+
+    /// Where a run was when it was ended from outside: why was it still there?
+    fn hang(&mut self) -> Result<Start, Refusal> {
+        let end = self.recording.unit(&self.unit).ok().and_then(|u| u.end);
+        if let Some(e) = end.filter(|e| !is_from_outside(e)) {
+            let how = match e.ending {
+                Ending::Exited => "exited: try --exit",
+                Ending::Signaled => "crashed: try --crash",
+                _ => "has no such end: try --at",
+            };
+            return Err(Refusal::usage(format!("process {} was not ended from outside, it {how}", self.unit)));
         }
-        Ok(Start { moment, criterion, text: text(place), pruned: Default::default() })
+        self.seek_end()?;
+        let moment = self.session.moment();
+        let here = self.own_frame().unwrap_or(moment.pc);
+        let text = format!("the run's being at {} when it was ended from outside", self.locate(here));
+        let criterion = Criterion { control: true, ..Criterion::default() };
+        Ok(Start { died: Some(here), ..Start::new(moment, criterion, text) })
+    }
+
+    /// An address in the innermost function of the program's own code that is being executed: that of the call in it.
+    fn own_frame(&self) -> Option<u64> {
+        let thread = self.session.place().thread;
+        let scene = self.session.scene(self.recording, self.images, thread).ok()?;
+        let loaded = self.session.loaded(self.recording, self.images).ok()?;
+        let names = super::original_paths(self.recording, &self.unit, &loaded);
+        let mut origins = Origins::new(&loaded, &|n| names.get(n).cloned().flatten());
+        let frames = image::backtrace(&scene, MOST_FRAMES).frames;
+        frames.iter().map(|f| f.at.0).find(|at| origins.is_own(*at))
     }
 
     /// Can instructions be at this address?
@@ -117,7 +175,7 @@ impl Finder<'_> {
         self.seek_end()?;
         let criterion = Criterion { instructions: vec![before], ..Criterion::default() };
         let text = format!("{}, which led to {:#x}", text(place), moment.pc);
-        Ok(Start { moment, criterion, text, pruned: Default::default() })
+        Ok(Start::new(moment, criterion, text))
     }
 
     /// What the instruction at `pc` would use.
@@ -169,7 +227,7 @@ impl Finder<'_> {
             _ => return Err(Refusal::usage(format!("the recording does not hold the exit of process {}", self.unit))),
         };
         let text = format!("the exit status {status}");
-        Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() })
+        Ok(Start::new(self.session.moment(), criterion, text))
     }
 
     /// The end of the run, and what is named there.
@@ -183,7 +241,7 @@ impl Finder<'_> {
             ));
         }
         let text = format!("{text} at the end");
-        Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() })
+        Ok(Start::new(self.session.moment(), criterion, text))
     }
 
     /// A byte that was written.
@@ -199,7 +257,7 @@ impl Finder<'_> {
             self.seek_end()?;
             let criterion = Criterion { control: true, ..Criterion::default() };
             let text = "the end of the output".to_owned();
-            return Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() });
+            return Ok(Start::new(self.session.moment(), criterion, text));
         }
         let offset: usize = n.parse().map_err(|_| wrong())?;
         let found =
@@ -213,7 +271,7 @@ impl Finder<'_> {
             // The kernel moved it: only that it was written can be asked for.
             None => criterion.control = true,
         }
-        Ok(Start { moment: found.moment, criterion, text, pruned: Default::default() })
+        Ok(Start::new(found.moment, criterion, text))
     }
 
     /// A place in the program.
@@ -240,7 +298,7 @@ impl Finder<'_> {
         let text = format!("{text}, execution {n}");
         if criterion != Criterion::default() {
             let text = format!("{what} at {text}");
-            return Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() });
+            return Ok(Start::new(self.session.moment(), criterion, text));
         }
         let first = self.session.moment().pc;
         if !self.options.forward {
@@ -248,7 +306,7 @@ impl Finder<'_> {
         }
         criterion.instructions = vec![first];
         criterion.instructions.extend(ranges.instructions(self.session));
-        Ok(Start { moment: self.session.moment(), criterion, text, pruned: Default::default() })
+        Ok(Start::new(self.session.moment(), criterion, text))
     }
 
     /// Goes to where the line is left, calls from it included.
@@ -321,11 +379,25 @@ impl Finder<'_> {
         let answer = answer.map_err(|e| Refusal::usage(format!("`{expression}` cannot be found: {e}")))?;
         match (answer.address, answer.size) {
             (Some(at), Some(size)) if size > 0 => Ok((vec![(at.0, size)], Vec::new())),
+            _ if let Some(reg) = self.register_of(expression, &trace.frames) => Ok((Vec::new(), vec![reg])),
             _ => Err(Refusal::usage(format!(
                 "`{expression}` has no place in memory here ({}): name a register with --reg, or another moment",
                 answer.text
             ))),
         }
+    }
+
+    /// The register that a variable of the innermost frame is in.
+    fn register_of(&self, name: &str, frames: &[image::StackFrame]) -> Option<RegId> {
+        let frame = frames.first()?;
+        let loaded = self.session.loaded(self.recording, self.images).ok()?;
+        let cfa = frame.cfa.unwrap_or(GuestAddr(0));
+        let holds = |dwarf: u16| {
+            let what = image::Storage::Register(image::Register(dwarf));
+            loaded.name_in_frame(frame.pc, cfa, what).as_deref() == Some(name)
+        };
+        let general = GENERAL.iter().enumerate().find(|(n, _)| holds(*n as u16)).map(|(_, reg)| RegId::gpr(*reg));
+        general.or_else(|| (0..16).find(|n| holds(FIRST_VECTOR + n)).map(|n| RegId(16 + n as u8)))
     }
 
     /// What `--prune` names.
@@ -334,7 +406,11 @@ impl Finder<'_> {
         for name in &self.options.prune {
             match RegId::named(name) {
                 Some(reg) => registers.push(reg),
-                None => memory.extend(self.variable(name)?.0),
+                None => {
+                    let (bytes, held) = self.variable(name)?;
+                    memory.extend(bytes);
+                    registers.extend(held);
+                }
             }
         }
         Ok((memory, registers))
@@ -424,10 +500,11 @@ pub fn ranges_of(loaded: &LoadedImages, place: &Place) -> Result<LineRanges, Str
                     continue;
                 }
                 let guest = |s: &image::LineSpan| (image.bias.to_guest(s.start).0, image.bias.to_guest(s.end).0);
-                let ranges: Vec<(u64, u64)> = exact.iter().map(|s| guest(s)).collect();
-                let statements = exact.iter().filter(|s| s.statement).map(|s| guest(s).0);
-                let first = statements.min().or_else(|| ranges.iter().map(|r| r.0).min());
-                return Ok(LineRanges { starts: first.into_iter().collect(), ranges });
+                let mut spans: Vec<(u64, u64, bool)> =
+                    exact.iter().map(|s| (guest(s).0, guest(s).1, s.statement)).collect();
+                spans.sort_unstable();
+                let ranges = spans.iter().map(|(start, end, _)| (*start, *end)).collect();
+                return Ok(LineRanges { starts: entries(&spans), ranges });
             }
             let file = file.display();
             Err(match next {
@@ -435,5 +512,31 @@ pub fn ranges_of(loaded: &LoadedImages, place: &Place) -> Result<LineRanges, Str
                 None => format!("no image of the process has code from {file}:{line}"),
             })
         }
+    }
+}
+
+/// Where executions of a line begin: at its statements that do not go on from the line's code before. Spans are sorted:
+/// start, end, and whether the compiler says that a statement begins.
+fn entries(spans: &[(u64, u64, bool)]) -> Vec<u64> {
+    let goes_on = |n: usize| n > 0 && spans[n - 1].1 == spans[n].0;
+    let starts = spans.iter().enumerate().filter(|(n, s)| s.2 && !goes_on(*n)).map(|(_, s)| s.0);
+    let starts: Vec<u64> = starts.collect();
+    match starts.is_empty() {
+        true => spans.first().map(|s| s.0).into_iter().collect(),
+        false => starts,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::entries;
+
+    #[test]
+    fn a_line_is_entered_where_its_code_does_not_go_on() {
+        // A loop's beginning, and its step with the condition behind it.
+        assert_eq!(entries(&[(0x10, 0x17, true), (0x40, 0x44, true), (0x44, 0x4a, true)]), [0x10, 0x40]);
+        // Code that was moved away from its statement.
+        assert_eq!(entries(&[(0x10, 0x17, true), (0x30, 0x33, false)]), [0x10]);
+        assert_eq!(entries(&[(0x30, 0x33, false)]), [0x30]);
     }
 }

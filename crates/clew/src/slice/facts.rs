@@ -10,6 +10,7 @@ use model::serve::MapInfo;
 use session::Session;
 use slice::{Border, Facts, MayDefine, Merge, RegId};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -94,18 +95,29 @@ fn hints(loaded: &image::LoadedImage) -> Vec<FunctionHint> {
 
 /// Reach of a store whose index is not known.
 const REACH: u64 = 4096;
+/// No frame is taken to be larger: a store somewhere in a frame goes at most so far from its return address.
+const LARGEST_FRAME: i64 = 1 << 16;
 
 fn convert(may: flow::MayDefine) -> MayDefine {
     let vectors = u64::from(may.vectors) << 16;
     let flags = if may.flags { RegId::FLAGS.bit() } else { 0 };
     let x87 = if may.other_registers { RegId::X87.bit() } else { 0 };
-    let mut frame = may.frame;
+    let mut frame: Vec<_> = may.frame.into_iter().map(within_frame).collect();
     frame.extend(may.unbounded_frame.iter().map(|at| *at..at.saturating_add(REACH as i64).min(0).max(at + 1)));
     let mut memory = may.absolute;
     memory.extend(may.unbounded_absolute.iter().map(|at| *at..at.saturating_add(REACH)));
     let pointers = may.through_pointers || may.calls_unknown;
     let registers = u64::from(may.gprs) | vectors | flags | x87;
     MayDefine { registers, frame, memory, pointers, outside: may.calls_unknown }
+}
+
+/// Where it is not known which bytes of a frame are meant: those below its return address.
+fn within_frame(bytes: Range<i64>) -> Range<i64> {
+    if bytes.start >= -LARGEST_FRAME && bytes.end <= LARGEST_FRAME {
+        return bytes;
+    }
+    let start = bytes.start.clamp(-LARGEST_FRAME, LARGEST_FRAME);
+    start..bytes.end.clamp(start, start.max(0))
 }
 
 impl Facts for Program {

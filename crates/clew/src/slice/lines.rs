@@ -3,12 +3,15 @@
 //! The program's own code is that of the program and of libraries with debug information outside the system's folders.
 //! Other code is shown as the call from own code that led to it.
 
-use image::LoadedImages;
+use image::{Image, LoadedImages, Location};
 use model::GuestAddr;
 use slice::{Sites, Slice, Window};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+/// Code that was inlined from files here belongs to whoever called it.
+const HEADERS: [&str; 3] = ["/usr/include/", "/usr/lib/", "/rustc/"];
 /// Libraries here are nobody's own.
 const SYSTEM: [&str; 4] = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"];
 
@@ -54,6 +57,8 @@ pub struct Origins<'a> {
     /// What people call them.
     names: Vec<String>,
     known: HashMap<u64, Origin>,
+    /// Calls that code was inlined through.
+    callers: HashMap<u64, Vec<Origin>>,
 }
 
 impl<'a> Origins<'a> {
@@ -70,7 +75,7 @@ impl<'a> Origins<'a> {
             path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
         };
         let names = loaded.iter().enumerate().map(name).collect();
-        Origins { loaded, own, names, known: HashMap::new() }
+        Origins { loaded, own, names, known: HashMap::new(), callers: HashMap::new() }
     }
 
     /// Is it the program's own code? Where lines are known, code without one (start-up code, stubs of calls) is not.
@@ -83,6 +88,23 @@ impl<'a> Origins<'a> {
         self.loaded.at(GuestAddr(at)).is_some_and(|(n, _, _)| self.own[n])
     }
 
+    /// The lines of the calls that the code at an address was inlined through, the innermost first.
+    pub fn callers(&mut self, pc: u64) -> &[Origin] {
+        let of = self.of(pc).clone();
+        let loaded = self.loaded;
+        self.callers.entry(pc).or_insert_with(|| {
+            let Some((_, image, at)) = loaded.at(GuestAddr(pc)) else { return Vec::new() };
+            let found = user_frame(image.image.locate(at));
+            let frames = found.frames().into_iter().skip(1).filter(|f| f.line.is_some_and(|l| l > 0));
+            let origin = |f: image::Frame| {
+                let place = Location { file: f.file.clone(), folder: found.folder.clone(), ..Location::default() };
+                let file = place.short_file().map(Path::to_owned);
+                Origin { file, full: f.file, line: f.line, function: f.function, ..of.clone() }
+            };
+            frames.map(origin).collect()
+        })
+    }
+
     pub fn of(&mut self, pc: u64) -> &Origin {
         let (loaded, own, names) = (self.loaded, &self.own, &self.names);
         self.known.entry(pc).or_insert_with(|| {
@@ -90,7 +112,7 @@ impl<'a> Origins<'a> {
                 return Origin { address: format!("{pc:#x}"), ..Origin::default() };
             };
             let name = &names[n];
-            let found = image.image.locate(at);
+            let found = user_frame(image.image.locate(at));
             let file = found.short_file().map(Path::to_owned);
             let address = match &found.function {
                 Some(f) if found.line.is_none() => format!("{f}+{:#x}", found.offset_in_function),
@@ -101,6 +123,16 @@ impl<'a> Origins<'a> {
             Origin { file, full: found.file, line: found.line, function: found.function, address, own }
         })
     }
+}
+
+/// The place at which people look: that of the innermost function that is not from a header of the system.
+fn user_frame(mut found: Location) -> Location {
+    let is_header = |l: &Location| l.file.as_ref().is_some_and(|f| HEADERS.iter().any(|h| f.starts_with(h)));
+    while is_header(&found) && !found.inlined.is_empty() {
+        let outer = found.inlined.remove(0);
+        (found.function, found.file, found.line, found.column) = (outer.function, outer.file, outer.line, outer.column);
+    }
+    found
 }
 
 /// One line of a slice.
@@ -133,8 +165,8 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn new(origin: Origin) -> Gathered {
-        Gathered { origin, distance: u32::MAX, node: 0, data: false, counts: BTreeMap::new() }
+    fn new(origin: &Origin) -> Gathered {
+        Gathered { origin: origin.clone(), distance: u32::MAX, node: 0, data: false, counts: BTreeMap::new() }
     }
 }
 
@@ -225,16 +257,21 @@ pub fn gather_ran(
     }
     for (n, node) in slice.nodes.iter().enumerate().skip(1) {
         let Some((segment, pc)) = squash.shown(node, origins) else { continue };
-        let origin = origins.of(pc);
-        let line = lines.entry(origin.key()).or_insert_with(|| Gathered::new(origin.clone()));
-        line.data |= data.contains(&(node.execution, node.insn));
-        if node.distance < line.distance {
-            (line.distance, line.node) = (node.distance, n as u32);
-        }
-        let count = line.counts.entry(pc).or_insert((0, u32::MAX));
-        if count.1 != segment {
-            *count = (count.0 + 1, segment);
-        }
+        let is_data = data.contains(&(node.execution, node.insn));
+        let mut add = |origin: &Origin| {
+            let line = lines.entry(origin.key()).or_insert_with(|| Gathered::new(origin));
+            line.data |= is_data;
+            if node.distance < line.distance {
+                (line.distance, line.node) = (node.distance, n as u32);
+            }
+            let count = line.counts.entry(pc).or_insert((0, u32::MAX));
+            if count.1 != segment {
+                *count = (count.0 + 1, segment);
+            }
+        };
+        add(origins.of(pc));
+        // The call of a function that was inlined is no instruction, but it is why the code is there.
+        origins.callers(pc).iter().for_each(&mut add);
     }
     let executed = executed(ran, origins);
     let mut list: Vec<Line> = lines
@@ -265,10 +302,13 @@ fn of_sites(slice: &Slice, origins: &mut Origins<'_>, libs: bool) -> HashMap<Key
         if !libs && !origins.is_own(site.pc) {
             continue;
         }
-        let origin = origins.of(site.pc);
-        let line = lines.entry(origin.key()).or_insert_with(|| Gathered::new(origin.clone()));
-        line.distance = line.distance.min(site.distance);
-        line.counts.insert(site.pc, (site.instances, u32::MAX));
+        let mut add = |origin: &Origin| {
+            let line = lines.entry(origin.key()).or_insert_with(|| Gathered::new(origin));
+            line.distance = line.distance.min(site.distance);
+            line.counts.insert(site.pc, (site.instances, u32::MAX));
+        };
+        add(origins.of(site.pc));
+        origins.callers(site.pc).iter().for_each(&mut add);
     }
     lines
 }
@@ -277,29 +317,55 @@ fn of_sites(slice: &Slice, origins: &mut Origins<'_>, libs: bool) -> HashMap<Key
 fn executed(ran: &Ran, origins: &mut Origins<'_>) -> HashMap<Key, u64> {
     let mut lines = HashMap::new();
     for (pc, count) in &ran.counts {
-        let origin = origins.of(*pc);
-        if origin.own && origin.line.is_some_and(|l| l > 0) {
-            let slot: &mut u64 = lines.entry(origin.key()).or_default();
-            *slot = (*slot).max(*count);
+        if !origins.is_own(*pc) {
+            continue;
         }
+        let mut note = |origin: &Origin| {
+            if origin.line.is_some_and(|l| l > 0) {
+                let slot: &mut u64 = lines.entry(origin.key()).or_default();
+                *slot = (*slot).max(*count);
+            }
+        };
+        note(origins.of(*pc));
+        origins.callers(*pc).iter().for_each(note);
     }
     lines
 }
 
-/// Lines of source files.
+/// Lines of source files: those that came with the recording, else those of today.
 #[derive(Default)]
 pub struct Sources {
     files: HashMap<PathBuf, Vec<String>>,
+    packed: Option<PathBuf>,
+    images: Vec<Arc<Image>>,
 }
 
 impl Sources {
+    /// `packed` is a folder with sources by their full paths; the images know where others may be.
+    pub fn of(loaded: &LoadedImages, packed: Option<PathBuf>) -> Sources {
+        let images = loaded.iter().map(|l| l.image.clone()).filter(|i| i.has_debug_info()).collect();
+        Sources { packed, images, ..Sources::default() }
+    }
+
+    fn read(&self, file: &Path) -> Option<Vec<u8>> {
+        let below = file.strip_prefix("/").unwrap_or(file);
+        let packed = self.packed.as_ref().and_then(|p| std::fs::read(p.join(below)).ok());
+        let found = || self.images.iter().find_map(|i| i.find_source(file)).unwrap_or_else(|| file.to_owned());
+        packed.or_else(|| std::fs::read(found()).ok())
+    }
+
+    /// What stands at a place.
+    pub fn text(&mut self, origin: &Origin) -> Option<String> {
+        self.line(origin.full.as_deref()?, origin.line?)
+    }
+
     pub fn line(&mut self, file: &Path, line: u32) -> Option<String> {
-        let read = || {
-            let text = std::fs::read(file).unwrap_or_default();
-            String::from_utf8_lossy(&text).lines().map(str::to_owned).collect::<Vec<_>>()
-        };
-        let lines = self.files.entry(file.to_owned()).or_insert_with(read);
-        let text = lines.get(line.checked_sub(1)? as usize)?.trim().to_owned();
+        if !self.files.contains_key(file) {
+            let text = self.read(file).unwrap_or_default();
+            let lines = String::from_utf8_lossy(&text).lines().map(str::to_owned).collect();
+            self.files.insert(file.to_owned(), lines);
+        }
+        let text = self.files[file].get(line.checked_sub(1)? as usize)?.trim().to_owned();
         (!text.is_empty()).then_some(text)
     }
 }

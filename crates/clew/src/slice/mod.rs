@@ -2,14 +2,19 @@
 //!
 //! ```text
 //! recording ─ [criterion] ─▶ moment and what is wanted ─ [tracing] ─▶ window ─ slice::backward ─▶ [lines] ─▶ [show]
+//!                              ▲ what was written to pipes and files, by other processes too: [carried], [across]
 //! ```
 
+mod across;
+mod carried;
 pub mod criterion;
 pub mod facts;
 pub mod lines;
+mod load;
 pub mod outputs;
 mod show;
 pub mod tracing;
+mod view;
 mod windows;
 
 use crate::case;
@@ -21,22 +26,26 @@ use crate::message::{self, Messages, Paint};
 use crate::startup::Startup;
 use crate::status;
 use crate::written::Written;
+use across::Across;
+pub use across::Part;
 use criterion::{Finder, Start};
 use facts::Program;
-use lines::{Origins, Ran, Squash};
+use lines::{Origins, Ran};
+use load::Saved;
 use model::log::Ending;
 use model::serve::Moment;
 use recording::{Recording, UnitName};
 use session::{EngineProgram, Replayer, Session};
 use slice::{Criterion, Forward, Prepare, Slice, Window};
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tracing::Traced;
-use windows::{Followed, Windows};
+use view::View;
+use windows::Windows;
 
 /// Millions of instructions in the window that is traced first: what is near the criterion should not wait for the rest.
 const FIRST_WINDOW: u64 = 100;
@@ -46,18 +55,13 @@ const MOST_NODES: usize = 30_000_000;
 /// What was found, with everything that is needed to tell it.
 pub struct Answer {
     pub recording: String,
-    pub unit: UnitName,
     pub start: Start,
-    pub window: Window,
-    /// What ran, in all windows that were traced.
-    pub ran: Ran,
-    pub slice: Slice,
-    /// What the value was made by, if that was asked for: executions and instructions.
-    pub data: HashSet<(u32, u16)>,
-    pub loaded: image::LoadedImages,
-    pub paths: Vec<Option<std::path::PathBuf>>,
+    /// What there is of each process; that of the criterion comes first.
+    pub parts: Vec<Part>,
     pub limits: Vec<String>,
     pub times: Times,
+    /// Sources that came with the recording.
+    pub packed: Option<std::path::PathBuf>,
 }
 
 /// How long it took to find the moment, to trace, to prepare and to slice.
@@ -72,32 +76,22 @@ pub struct Times {
 /// Slices as the command line says; gives our exit status.
 pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
     let messages = Messages { paint: Paint::for_stderr(color, startup) };
+    let paint = Paint::for_stdout(color, startup);
+    if let Some(file) = &options.load {
+        let shown = Saved::open(file).and_then(|saved| Ok((saved.show(options, paint)?, saved.is_empty())));
+        return match shown {
+            Ok((text, is_empty)) => {
+                message::stdout(&text);
+                if is_empty { status::NO } else { 0 }
+            }
+            Err(refusal) => {
+                messages.error(&refusal.message);
+                refusal.status
+            }
+        };
+    }
     match find(options, startup, &messages) {
-        Ok(answer) => {
-            let mut origins = origins(&answer.loaded, &answer.paths);
-            // Without nodes there is nothing to look up in the window, and it may be large.
-            let nothing = Window::default();
-            let has_nodes = answer.slice.nodes.len() > 1;
-            let mut squash = Squash::new(if has_nodes { &answer.window } else { &nothing }, options.libs);
-            let died = options.crash.then_some(answer.start.moment.pc);
-            let lines = lines::gather_ran(&answer.ran, &answer.slice, &answer.data, died, &mut origins, &mut squash);
-            let paint = Paint::for_stdout(color, startup);
-            let mut show = show::Show { answer: &answer, lines: &lines, origins, squash, options, paint };
-            match show.all() {
-                Ok(text) => message::stdout(&text),
-                Err(show::Nothing { why, found }) => {
-                    messages.error(&why);
-                    return if found { status::NO } else { status::USAGE };
-                }
-            }
-            if let Some(file) = &options.save
-                && let Err(e) = std::fs::write(file, show.json())
-            {
-                messages.error(&format!("{} cannot be written: {e}", file.display()));
-                return status::USAGE;
-            }
-            if lines.list.is_empty() { status::NO } else { 0 }
-        }
+        Ok((answer, _opened)) => tell(&answer, options, paint, &messages),
         Err(refusal) => {
             if !refusal.message.is_empty() {
                 messages.error(&refusal.message);
@@ -107,8 +101,31 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
     }
 }
 
-/// Records if need be, and slices.
-fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Answer, Refusal> {
+/// Prints an answer, and keeps it if that was asked for; gives our exit status.
+fn tell(answer: &Answer, options: &Options, paint: Paint, messages: &Messages) -> i32 {
+    let views = answer.parts.iter().enumerate().map(|(n, part)| {
+        let died = answer.start.died.filter(|_| n == 0);
+        View::new(part, died, options)
+    });
+    let mut show = show::Show { answer, views: views.collect(), options, paint };
+    match show.all() {
+        Ok(text) => message::stdout(&text),
+        Err(show::Nothing { why, found }) => {
+            messages.error(&why);
+            return if found { status::NO } else { status::USAGE };
+        }
+    }
+    if let Some(file) = &options.save
+        && let Err(e) = std::fs::write(file, show.json())
+    {
+        messages.error(&format!("{} cannot be written: {e}", file.display()));
+        return status::USAGE;
+    }
+    if show.is_empty() { status::NO } else { 0 }
+}
+
+/// Records if need be, and slices. What was opened is given too: a pack is there only as long as that.
+fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<(Answer, Opened), Refusal> {
     let interrupted = case::interruption();
     let name = match &options.recording {
         Some(name) if options.command.is_empty() => name.clone(),
@@ -116,9 +133,9 @@ fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Ans
         None => case::record_quietly(&options.command, None, startup, messages)?,
     };
     let (opened, unit) = home::find(&name, startup).map_err(Refusal::usage)?;
-    let job = Job { options, opened: &opened, unit, interrupted };
+    let job = Job { options, opened: &opened, unit, interrupted, search: startup.search() };
     match start_engine(startup, |engine| Ok(job.run(engine))) {
-        Ok(answer) => answer,
+        Ok(answer) => answer.map(|answer| (answer, opened)),
         Err(Failed::Error(e)) => Err(Refusal::internal(e)),
         Err(Failed::Signal(_)) => Err(Refusal { message: String::new(), status: status::INTERNAL }),
     }
@@ -129,6 +146,7 @@ struct Job<'a> {
     opened: &'a Opened,
     unit: Option<UnitName>,
     interrupted: Arc<AtomicBool>,
+    search: image::Search,
 }
 
 impl Job<'_> {
@@ -141,7 +159,7 @@ impl Job<'_> {
         let flag = self.interrupted.clone();
         let mut stop = move || Instant::now() > until || case::is_raised(&flag);
         let mut session = Session::open(&replayer, &unit).map_err(Refusal::internal)?;
-        let images = session::images_of(recording);
+        let images = session::images_with(recording, self.search.clone());
         self.say("looking for the criterion");
         let mut finder = Finder {
             options: self.options,
@@ -153,67 +171,147 @@ impl Job<'_> {
         };
         let start = finder.find(&|| written_by(&replayer).map(Cow::Owned))?;
         let mut times = Times { find: begun.elapsed(), ..Times::default() };
-        let loaded = session.loaded(recording, &images).map_err(Refusal::internal)?;
-        let paths = original_paths(recording, &unit, &loaded);
-        let chopped = self.chopped(&loaded)?;
-        self.say("tracing");
-        let (traced, since, mut limits) = self.trace(&mut session, unit, start.moment, &mut stop)?;
-        times.trace = begun.elapsed() - times.find;
-        self.say("finding out what decided about what");
-        let calls = tracing::calls(recording, &unit).map_err(Refusal::internal)?;
-        let facts = Program::new(&session, &loaded, &paths, !self.options.no_refinement);
-        let mut facts = facts.map_err(Refusal::internal)?;
-        let prepare = Prepare { bypass: !self.options.no_bypass, frames: self.relevant() || self.names() };
-        let how = self.how(&start, stacks(&session)?);
-        let own = (how.only_sites && !self.options.libs).then(|| origins(&loaded, &paths));
-        let mut windows = Windows {
-            session: &mut session,
-            facts: &mut facts,
-            calls,
-            how: prepare,
-            start: since,
-            millions: self.options.window,
-            origins: own,
-            times: &mut times,
-        };
-        let (followed, data) = if how.only_sites {
-            let followed = windows.follow(traced, &start.criterion, &how, &mut stop).map_err(Refusal::internal)?;
-            (followed, HashSet::new())
-        } else {
-            self.note_cut(&traced, &mut limits);
-            let (window, _) = windows.prepare(traced);
-            self.say("following dependences");
-            let (slice, data) = self.follow(&window, &start.criterion, chopped.as_ref(), &how, &mut facts, &mut stop);
-            let mut ran = Ran::default();
-            ran.add(&window);
-            (Followed { slice, window, ran, stopped: None }, data)
-        };
+        let mut limits = Vec::new();
+        let mut across =
+            Across { job: self, replayer: &replayer, images: &images, stop: &mut stop, limits: &mut limits, times };
+        let (mut part, traced) = self.part(&mut session, unit, start.moment, &mut across)?;
+        part.criterion = start.criterion.clone();
+        (part.how.prune_memory, part.how.prune_registers) = start.pruned.clone();
+        self.follow(&mut part, &mut session, traced, &mut across)?;
+        drop(session);
+        let mut parts = vec![part];
+        if !self.options.forward && self.options.chop.is_none() {
+            across.run(&mut parts)?;
+        }
+        times = across.times;
         self.say("");
         times.slice = begun.elapsed() - times.find - times.trace - times.prepare;
-        let Followed { slice, window, ran, stopped } = followed;
-        limits.extend(unfinished(&slice, stopped));
-        let recording = self.name();
-        Ok(Answer { recording, unit, start, window, ran, slice, data, loaded, paths, limits, times })
+        for limit in parts.iter().filter_map(unfinished) {
+            add_limit(&mut limits, limit);
+        }
+        let packed = recording.extra().map(|e| e.join("sources"));
+        Ok(Answer { recording: self.name(), start, parts, limits, times, packed })
     }
 
-    /// Says what a slice with nodes, which stays in one window, leaves out.
-    fn note_cut(&self, traced: &Traced, limits: &mut Vec<String>) {
+    /// What is known about a process that is to be sliced from a moment, and what of it was traced first.
+    fn part(
+        &self,
+        session: &mut Session,
+        unit: UnitName,
+        until: Moment,
+        across: &mut Across<'_>,
+    ) -> Result<(Part, Traced), Refusal> {
+        let recording = &self.opened.recording;
+        let loaded = session.loaded(recording, across.images).map_err(Refusal::internal)?;
+        let paths = original_paths(recording, &unit, &loaded);
+        let (traced, since) = self.trace(session, unit, until, across)?;
+        let begun = Instant::now();
+        let facts = Program::new(session, &loaded, &paths, !self.options.no_refinement);
+        let facts = facts.map_err(Refusal::internal)?;
+        across.times.prepare += begun.elapsed();
+        let part = Part {
+            unit,
+            window: Window::default(),
+            ran: Ran::default(),
+            memory: 0,
+            slice: Slice::default(),
+            data: HashSet::new(),
+            loaded,
+            paths,
+            needed_by: HashMap::new(),
+            answered: HashSet::new(),
+            criterion: Criterion::default(),
+            how: self.how(stacks(session)?),
+            facts,
+            since,
+            until,
+            has_window: false,
+            begins_late: false,
+            stopped: None,
+        };
+        Ok((part, traced))
+    }
+
+    /// Slices a part, from the window that was traced first.
+    fn follow(
+        &self,
+        part: &mut Part,
+        session: &mut Session,
+        traced: Traced,
+        across: &mut Across<'_>,
+    ) -> Result<(), Refusal> {
+        self.say("finding out what decided about what");
+        let calls = tracing::calls(&self.opened.recording, &part.unit).map_err(Refusal::internal)?;
+        let shows_callers = part.how.only_sites && !self.options.libs;
+        let mut windows = Windows {
+            session,
+            facts: &mut part.facts,
+            calls,
+            how: Prepare { bypass: !self.options.no_bypass, frames: self.relevant() || self.names() },
+            start: part.since,
+            millions: self.options.window,
+            origins: shows_callers.then(|| origins(&part.loaded, &part.paths)),
+            times: &mut across.times,
+        };
+        if part.how.only_sites {
+            let followed = windows.follow(traced, &part.criterion, &part.how, across.stop);
+            let followed = followed.map_err(Refusal::internal)?;
+            part.has_window = followed.window.is_some();
+            part.window = followed.window.unwrap_or_default();
+            (part.slice, part.ran) = (followed.slice, followed.ran);
+            (part.memory, part.stopped) = (followed.memory, followed.stopped);
+            return Ok(());
+        }
+        part.begins_late = traced.cut;
         if traced.cut {
             let n = self.options.window;
-            limits.push(format!("only about the last {n} million instructions were traced (--window)"));
+            let text = format!("only about the last {n} million instructions were traced (--window)");
+            add_limit(across.limits, text);
         }
+        part.window = windows.prepare(traced).0;
+        (part.has_window, part.memory, part.ran) = (true, part.window.bytes(), Ran::default());
+        part.ran.add(&part.window);
+        self.walk(part, across.stop)
     }
 
-    /// Traces what the slice needs first. Gives that, where what it may need begins, and what that leaves out.
+    /// Slices a part whose window is there, and finds what of it the value was made by, if that was asked for.
+    fn walk(&self, part: &mut Part, stop: &mut dyn FnMut() -> bool) -> Result<(), Refusal> {
+        self.say("following dependences");
+        let Part { window, criterion, how, facts, .. } = part;
+        let forward = Forward { data_only: self.options.data_only, everywhere: false };
+        if self.options.forward {
+            part.slice = slice::forward(window, criterion, forward, stop);
+            return Ok(());
+        }
+        let mut slice = slice::backward(window, criterion, how, facts, stop);
+        if self.options.parts {
+            let how = slice::Options { data_only: true, edges: false, relevant: false, ..how.clone() };
+            let made = slice::backward(window, criterion, &how, facts, stop);
+            part.data = made.nodes.iter().skip(1).map(|n| (n.execution, n.insn)).collect();
+        }
+        if let Some(place) = self.chopped(&part.loaded)? {
+            let from = Forward { everywhere: true, ..forward };
+            slice = slice::chop(&slice, &slice::forward(window, &place, from, stop));
+        }
+        part.slice = slice;
+        Ok(())
+    }
+
+    /// Traces what a slice needs first. Gives that, and where what it may need begins.
     fn trace(
         &self,
         session: &mut Session,
         unit: UnitName,
         moment: Moment,
-        stop: &mut dyn FnMut() -> bool,
-    ) -> Result<(Traced, Moment, Vec<String>), Refusal> {
+        across: &mut Across<'_>,
+    ) -> Result<(Traced, Moment), Refusal> {
+        self.say("tracing");
+        let begun = Instant::now();
         let recording = &self.opened.recording;
-        let mut limits = self.limits(unit);
+        for limit in self.limits(unit) {
+            add_limit(across.limits, limit);
+        }
+        let stop = &mut *across.stop;
         let (from, to, millions) = match self.options.forward {
             true => {
                 session.seek_end(stop).map_err(Refusal::internal)?;
@@ -222,26 +320,27 @@ impl Job<'_> {
             false => {
                 let since = tracing::forked_since(session, recording, &unit, stop).map_err(Refusal::internal)?;
                 if since.is_some() {
-                    let text = "the process was forked: what happened before, in its parent, was not traced";
-                    limits.push(text.into());
+                    let text = match self.options.chop {
+                        Some(_) => "the process was forked: what happened before, in its parent, was not traced",
+                        None => "the process was forked: of its parent, only what made its memory was followed",
+                    };
+                    add_limit(across.limits, text.into());
                 }
                 let most = if self.needs_no_nodes() { FIRST_WINDOW } else { u64::MAX };
                 (since.filter(|since| *since < moment), moment, self.options.window.min(most))
             }
         };
         let traced = tracing::trace(session, from, to, millions, stop).map_err(Refusal::internal)?;
-        Ok((traced, from.unwrap_or_else(|| session.start_moment()), limits))
+        across.times.trace += begun.elapsed();
+        Ok((traced, from.unwrap_or_else(|| session.start_moment())))
     }
 
     /// How dependences are followed.
-    fn how(&self, start: &Start, stacks: Range<u64>) -> slice::Options {
-        let (prune_memory, prune_registers) = start.pruned.clone();
+    fn how(&self, stacks: Range<u64>) -> slice::Options {
         slice::Options {
             data_only: self.options.data_only,
             copies_only: self.options.copies,
             edges: self.options.edges || self.options.dot,
-            prune_memory,
-            prune_registers,
             depth: self.options.depth.unwrap_or(0),
             most_nodes: MOST_NODES,
             relevant: self.relevant(),
@@ -251,34 +350,6 @@ impl Job<'_> {
             stacks,
             ..slice::Options::default()
         }
-    }
-
-    /// The slice, and what of it the value was made by, if that was asked for.
-    fn follow(
-        &self,
-        window: &Window,
-        criterion: &Criterion,
-        chopped: Option<&Criterion>,
-        how: &slice::Options,
-        facts: &mut Program,
-        stop: &mut dyn FnMut() -> bool,
-    ) -> (Slice, HashSet<(u32, u16)>) {
-        let forward = Forward { data_only: self.options.data_only, everywhere: false };
-        if self.options.forward {
-            return (slice::forward(window, criterion, forward, stop), HashSet::new());
-        }
-        let mut slice = slice::backward(window, criterion, how, facts, stop);
-        let mut data = HashSet::new();
-        if self.options.parts {
-            let how = slice::Options { data_only: true, edges: false, relevant: false, ..how.clone() };
-            let part = slice::backward(window, criterion, &how, facts, stop);
-            data.extend(part.nodes.iter().skip(1).map(|n| (n.execution, n.insn)));
-        }
-        if let Some(place) = chopped {
-            let from = Forward { everywhere: true, ..forward };
-            slice = slice::chop(&slice, &slice::forward(window, place, from, stop));
-        }
-        (slice, data)
     }
 
     /// Tells how far it is, on a terminal; nothing clears the line.
@@ -345,7 +416,13 @@ impl Job<'_> {
         }
         let died = |u: &&recording::Unit| u.end.as_ref().is_some_and(|e| e.ending == Ending::Signaled);
         let crashed = recording.units().iter().find(died).map(|u| u.name);
-        Ok(if self.options.crash { crashed.unwrap_or(main) } else { main })
+        let stopped = |u: &&recording::Unit| u.end.as_ref().is_none_or(case::is_from_outside);
+        let hung = recording.units().iter().find(stopped).map(|u| u.name);
+        Ok(match (self.options.crash, self.options.hang) {
+            (true, _) => crashed.unwrap_or(main),
+            (_, true) => hung.unwrap_or(main),
+            _ => main,
+        })
     }
 
     fn limits(&self, unit: UnitName) -> Vec<String> {
@@ -360,14 +437,22 @@ fn origins<'a>(loaded: &'a image::LoadedImages, paths: &[Option<std::path::PathB
     Origins::new(loaded, &|n| paths.get(n).cloned().flatten())
 }
 
-/// Why a slice is not complete, if it is not.
-fn unfinished(slice: &Slice, stopped: Option<Moment>) -> Option<String> {
-    let why = match slice.nodes.len() > MOST_NODES {
+/// Why the slice of a part is not complete, if it is not.
+fn unfinished(part: &Part) -> Option<String> {
+    let why = match part.slice.nodes.len() > MOST_NODES {
         true => "it has too many instructions",
         false => "the time ran out, or it was interrupted (--budget)",
     };
-    let how_far = stopped.map_or_else(|| "so far".to_owned(), |moment| format!("to {moment}"));
-    slice.cut.then(|| format!("the slice is not complete: {why}; it was followed from the criterion back {how_far}"))
+    let how_far = part.stopped.map_or_else(|| "so far".to_owned(), |moment| format!("to {moment}"));
+    let text = || format!("the slice is not complete: {why}; it was followed from the criterion back {how_far}");
+    part.slice.cut.then(text)
+}
+
+/// Several processes, or traces of one, may have the same limits.
+fn add_limit(limits: &mut Vec<String>, text: String) {
+    if !limits.contains(&text) {
+        limits.push(text);
+    }
 }
 
 /// Where the main thread's stack is, with room to grow.

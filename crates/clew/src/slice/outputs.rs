@@ -41,29 +41,50 @@ pub fn written_byte(
 
 impl WrittenByte {
     /// Where the byte lay before the call; `read` reads memory at that moment. Bytes that the kernel moved lay nowhere.
-    pub fn address(&self, mut read: impl FnMut(u64, &mut [u8]) -> bool) -> Option<u64> {
-        let [_, buffer, count, ..] = self.call.args;
-        match self.call.nr {
-            // write, pwrite64, sendto
-            1 | 18 | 44 => Some(buffer + self.offset),
-            // writev, pwritev
-            20 | 296 => {
-                let mut left = self.offset;
-                for n in 0..count.min(1024) {
-                    let mut pair = [0; 16];
-                    if !read(buffer + n * 16, &mut pair) {
-                        return None;
-                    }
-                    let (base, len) = pair.split_at(8);
-                    let [base, len] = [base, len].map(|w| u64::from_le_bytes(w.try_into().unwrap_or_default()));
-                    if left < len {
-                        return Some(base + left);
-                    }
-                    left -= len;
-                }
-                None
-            }
-            _ => None,
-        }
+    pub fn address(&self, read: impl FnMut(u64, &mut [u8]) -> bool) -> Option<u64> {
+        address_in(&self.call, self.offset, read)
     }
+}
+
+/// Where the byte at `offset` of what a call wrote lay before it; `read` reads memory at that moment.
+pub fn address_in(call: &CallRecord, offset: u64, mut read: impl FnMut(u64, &mut [u8]) -> bool) -> Option<u64> {
+    let [_, buffer, count, ..] = call.args;
+    match call.nr {
+        // write, pwrite64, sendto
+        1 | 18 | 44 => Some(buffer + offset),
+        // writev, pwritev, pwritev2, vmsplice
+        20 | 296 | 328 | 278 => in_list(buffer, count, offset, read),
+        // sendmsg: the list and its length are in the message's head.
+        46 => {
+            let mut head = [0; 16];
+            if !read(buffer + 16, &mut head) {
+                return None;
+            }
+            let [list, count] = words(head);
+            in_list(list, count, offset, read)
+        }
+        _ => None,
+    }
+}
+
+/// A byte of memory that is given as a list of addresses and lengths.
+fn in_list(list: u64, count: u64, offset: u64, mut read: impl FnMut(u64, &mut [u8]) -> bool) -> Option<u64> {
+    let mut left = offset;
+    for n in 0..count.min(1024) {
+        let mut pair = [0; 16];
+        if !read(list + n * 16, &mut pair) {
+            return None;
+        }
+        let [base, len] = words(pair);
+        if left < len {
+            return Some(base + left);
+        }
+        left -= len;
+    }
+    None
+}
+
+fn words(bytes: [u8; 16]) -> [u64; 2] {
+    let (a, b) = bytes.split_at(8);
+    [a, b].map(|w| u64::from_le_bytes(w.try_into().unwrap_or_default()))
 }

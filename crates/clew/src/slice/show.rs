@@ -1,21 +1,21 @@
 //! The answer of `slice` for people, as JSON, and as a graph.
 
-use super::Answer;
-use super::lines::{Line, Lines, Origins, Sources, Squash};
+use super::lines::{Line, Sources};
+use super::view::View;
+use super::{Answer, Part};
 use crate::cli::Slice as Options;
 use crate::message::Paint;
 use crate::show::count;
-use image::Storage;
-use model::GuestAddr;
 use serde_json::{Value, json};
-use slice::{Input, Why};
+use slice::{Called, Input};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// Lines that are shown in a text.
-const SHOWN: usize = 400;
+pub const SHOWN: usize = 400;
 /// Edges of one line that are shown.
-const SHOWN_EDGES: usize = 12;
+pub const SHOWN_EDGES: usize = 12;
 
 /// Why there is nothing to show: the slice was found but does not hold what was asked for, or the question makes no sense.
 pub struct Nothing {
@@ -26,9 +26,8 @@ pub struct Nothing {
 /// One answer and how to show it.
 pub struct Show<'a> {
     pub answer: &'a Answer,
-    pub lines: &'a Lines,
-    pub origins: Origins<'a>,
-    pub squash: Squash<'a>,
+    /// One for each part.
+    pub views: Vec<View<'a>>,
     pub options: &'a Options,
     pub paint: Paint,
 }
@@ -46,14 +45,46 @@ impl Show<'_> {
         })
     }
 
+    fn sources(&self, part: usize) -> Sources {
+        Sources::of(&self.answer.parts[part].loaded, self.answer.packed.clone())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.views.iter().all(|v| v.lines.list.is_empty())
+    }
+
     fn text(&mut self) -> String {
         let mut out = String::new();
         let answer = self.answer;
-        let _ = writeln!(out, "Slice of {} (process {}):", answer.start.text, answer.unit);
-        let edges = if self.options.edges { self.edges() } else { BTreeMap::new() };
-        let mut sources = Sources::default();
+        let _ = writeln!(out, "Slice of {} (process {}):", answer.start.text, answer.parts[0].unit);
+        let mut left = SHOWN;
+        for n in 0..self.views.len() {
+            if n > 0 {
+                let _ = writeln!(out, "\nin process {}, which wrote what was read:", answer.parts[n].unit);
+            }
+            left -= self.part_text(n, left, &mut out);
+        }
+        let all: usize = self.views.iter().map(|v| v.lines.list.len()).sum();
+        if all > SHOWN {
+            let _ = writeln!(out, "\n… and {} more lines, farther away (--json has them all)", all - SHOWN);
+        }
+        let _ = writeln!(out, "\n{}", self.summary());
+        for input in self.inputs() {
+            let _ = writeln!(out, "from outside: {input}");
+        }
+        for limit in &answer.limits {
+            let _ = writeln!(out, "limit: {limit}");
+        }
+        out
+    }
+
+    /// The lines of one part by function, at most so many; answers how many.
+    fn part_text(&mut self, n: usize, most: usize, out: &mut String) -> usize {
+        let edges = if self.options.edges { edges(&mut self.views[n]) } else { BTreeMap::new() };
+        let mut sources = self.sources(n);
         let mut functions: Vec<(String, Vec<&Line>)> = Vec::new();
-        for line in self.lines.list.iter().take(SHOWN) {
+        let shown = &self.views[n].lines.list[..most.min(self.views[n].lines.list.len())];
+        for line in shown {
             let name = line.origin.function.clone().unwrap_or_else(|| "?".into());
             let file = line.origin.file.as_ref().map(|f| format!(" ({})", f.display())).unwrap_or_default();
             let title = format!("{name}{file}");
@@ -67,149 +98,64 @@ impl Show<'_> {
             lines.sort_by_key(|l| (l.origin.line, l.origin.address.clone()));
             for line in lines {
                 let at = line.origin.line.map_or_else(|| line.origin.address.clone(), |n| n.to_string());
-                let text = line.origin.full.as_deref().zip(line.origin.line).and_then(|(f, n)| sources.line(f, n));
-                let times = match line.executed {
-                    0 => format!("{}×", line.instances),
-                    n => format!("{} of {n}", line.instances.min(n)),
-                };
+                let times = times(line.instances, line.executed);
                 let part = match (self.options.parts, line.data) {
                     (false, _) => "",
                     (true, true) => "  data  ",
                     (true, false) => "  select",
                 };
-                let _ = writeln!(out, "  {at:>6}  {times:>10}{part}  {}", text.unwrap_or_default());
+                let text = sources.text(&line.origin).unwrap_or_default();
+                let _ = writeln!(out, "  {at:>6}  {times:>10}{part}  {text}");
                 for edge in edges.get(&line.origin.short()).into_iter().flatten().take(SHOWN_EDGES) {
                     let _ = writeln!(out, "                        ← {edge}");
                 }
             }
         }
-        if self.lines.list.len() > SHOWN {
-            let _ = writeln!(
-                out,
-                "\n… and {} more lines, farther away (--json has them all)",
-                self.lines.list.len() - SHOWN
-            );
-        }
-        let _ = writeln!(out, "\n{}", self.summary());
-        for input in self.inputs() {
-            let _ = writeln!(out, "from outside: {input}");
-        }
-        for limit in &answer.limits {
-            let _ = writeln!(out, "limit: {limit}");
-        }
-        out
+        shown.len()
     }
 
     fn own_lines(&self) -> usize {
-        self.lines.list.iter().filter(|l| l.origin.own && l.origin.line.is_some()).count()
+        self.views.iter().map(View::own_lines).sum()
+    }
+
+    fn executed_lines(&self) -> usize {
+        self.views.iter().map(|v| v.lines.executed).sum()
     }
 
     fn summary(&self) -> String {
-        let a = self.answer;
-        let own = self.own_lines();
-        let share = 100.0 * own as f64 / self.lines.executed.max(1) as f64;
+        let (own, executed) = (self.own_lines(), self.executed_lines());
+        let share = 100.0 * own as f64 / executed.max(1) as f64;
+        let [in_slice, ran] = self.instructions();
+        let t = self.answer.times;
         format!(
-            "{} of {} executed lines ({share:.0} %), {} of {} executed instructions, {:.1} s",
-            own,
-            self.lines.executed,
-            a.slice.size,
-            a.ran.instructions,
-            (a.times.find + a.times.trace + a.times.prepare + a.times.slice).as_secs_f64()
+            "{own} of {executed} executed lines ({share:.0} %), {in_slice} of {ran} executed instructions, {:.1} s",
+            (t.find + t.trace + t.prepare + t.slice).as_secs_f64()
         )
+    }
+
+    /// Instructions of the slice, and all that were traced.
+    fn instructions(&self) -> [u64; 2] {
+        let parts = &self.answer.parts;
+        [parts.iter().map(|p| p.slice.size).sum(), parts.iter().map(|p| p.ran.instructions).sum()]
     }
 
     /// What the slice needs that the traced code did not make, in words.
     fn inputs(&self) -> Vec<String> {
-        let a = self.answer;
         let mut calls: BTreeMap<&'static str, u64> = BTreeMap::new();
-        let of_node = |n: &slice::Node| n.call.map(|c| a.window.call(c).map_or(u64::MAX, |c| c.nr));
-        for nr in a.slice.nodes.iter().filter_map(of_node) {
-            *calls.entry(model_name(nr)).or_default() += 1;
-        }
-        for (nr, n) in a.slice.calls.iter().filter(|_| a.slice.nodes.len() <= 1) {
-            *calls.entry(model_name(*nr)).or_default() += n;
+        let mut memory = 0;
+        for part in &self.answer.parts {
+            // What was sent and read within the recording does not come from outside.
+            let inside = |r: u64| part.needed_by.contains_key(&r) || part.answered.contains(&r);
+            for call in calls_of(part).iter().filter(|c| !c.record.is_some_and(inside)) {
+                *calls.entry(model_name(call.nr)).or_default() += 1;
+            }
+            memory += part.slice.inputs.iter().filter(|i| matches!(i, Input::Mem { .. })).count() as u64;
         }
         let mut words: Vec<String> = calls.iter().map(|(name, n)| format!("{} of {name}", count(*n, "call"))).collect();
-        let memory = a.slice.inputs.iter().filter(|i| matches!(i, Input::Mem { .. })).count();
         if memory > 0 {
-            words.push(format!("{} of memory as it was at the beginning", count(memory as u64, "word")));
+            words.push(format!("{} of memory as it was at the beginning", count(memory, "word")));
         }
         words
-    }
-
-    /// For each line, what it depends on.
-    fn edges(&mut self) -> BTreeMap<String, BTreeSet<String>> {
-        let mut edges: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for (user, maker, why) in self.line_edges() {
-            edges.entry(user).or_default().insert(format!("{maker} {why}"));
-        }
-        edges
-    }
-
-    /// Edges between lines: user, maker, what for.
-    fn line_edges(&mut self) -> BTreeSet<(String, String, String)> {
-        let mut all = BTreeSet::new();
-        for edge in &self.answer.slice.edges {
-            let node = self.answer.slice.nodes[edge.maker as usize];
-            if self.squash.shown(&node, &mut self.origins).is_none() {
-                // Nobody's own code led there.
-                continue;
-            }
-            let (user, maker) = (self.line_of(edge.user), self.line_of(edge.maker));
-            if user != maker {
-                all.insert((user, maker, self.because(edge.why, edge.user)));
-            }
-        }
-        // Control dependences are told by the nodes' nearest users.
-        for node in self.answer.slice.nodes.iter().skip(1).filter(|n| n.why == Why::Control) {
-            let user = self.line_of(node.via);
-            let maker = self.place_of(node);
-            if user != maker {
-                all.insert((user, maker, "decided".into()));
-            }
-        }
-        all
-    }
-
-    /// Why `user` depends on another node, with the name of the variable that the value was in.
-    fn because(&self, why: Why, user: u32) -> String {
-        match why {
-            Why::Criterion => "asked for".into(),
-            Why::Reg(reg) => format!("through {}", reg.name()),
-            Why::Mem(addr) => match self.variable(addr, user) {
-                Some(name) => format!("through {name}"),
-                None => format!("through memory at {addr:#x}"),
-            },
-            Why::Control => "decided".into(),
-            Why::Potential => "might have changed it".into(),
-        }
-    }
-
-    /// What the code of `user` calls the byte at an address.
-    fn variable(&self, addr: u64, user: u32) -> Option<String> {
-        let a = self.answer;
-        let what = Storage::Memory { at: GuestAddr(addr), size: 0 };
-        let node = a.slice.nodes.get(user as usize).filter(|_| user != 0);
-        let in_frame = node.and_then(|n| {
-            let slot = a.window.slot(n.execution)?;
-            a.loaded.name_in_frame(GuestAddr(n.pc), GuestAddr(slot + 8), what)
-        });
-        in_frame.or_else(|| a.loaded.global_at(GuestAddr(addr), 0))
-    }
-
-    fn place_of(&mut self, node: &slice::Node) -> String {
-        match self.squash.shown(node, &mut self.origins) {
-            Some((_, pc)) => self.origins.of(pc).short(),
-            None => self.origins.of(node.pc).short(),
-        }
-    }
-
-    fn line_of(&mut self, node: u32) -> String {
-        if node == 0 {
-            return "criterion".into();
-        }
-        let node = self.answer.slice.nodes[node as usize];
-        self.place_of(&node)
     }
 
     /// How a line leads to the criterion.
@@ -218,94 +164,111 @@ impl Show<'_> {
         let (file, line) = wanted.rsplit_once(':').ok_or_else(wrong)?;
         let line: u32 = line.parse().map_err(|_| wrong())?;
         let fits = |l: &&Line| l.origin.line == Some(line) && l.origin.full.as_ref().is_some_and(|f| f.ends_with(file));
-        let Some(found) = self.lines.list.iter().find(fits) else {
+        let in_view = |(n, v): (usize, &View<'_>)| v.lines.list.iter().find(fits).map(|l| (n, l.node));
+        let Some((mut view, mut node)) = self.views.iter().enumerate().find_map(in_view) else {
             let why = format!("{wanted} is not in the slice of {}", self.answer.start.text);
             return Err(Nothing { why, found: true });
         };
         let mut out = String::new();
-        let mut sources = Sources::default();
-        let mut last = String::new();
-        for node in self.answer.slice.path(found.node) {
-            let place = self.line_of(node);
-            if place == last {
-                continue;
+        // A byte may go through every process once or more, but not in circles.
+        for _ in 0..=self.views.len() * 2 {
+            match self.path_in(view, node, &mut out) {
+                None => break,
+                Some(reader) => {
+                    let _ = writeln!(out, "     ↓ read by process {}", self.answer.parts[reader.0].unit);
+                    (view, node) = reader;
+                }
             }
-            if node == 0 {
-                let _ = writeln!(out, "  {}", self.answer.start.text);
-                break;
-            }
-            let n = self.answer.slice.nodes[node as usize];
-            let pc = self.squash.shown(&n, &mut self.origins).map_or(n.pc, |(_, pc)| pc);
-            let origin = self.origins.of(pc).clone();
-            let text =
-                origin.full.as_deref().zip(origin.line).and_then(|(f, l)| sources.line(f, l)).unwrap_or_default();
-            let _ = writeln!(out, "  {}  {text}", self.paint.strong(&place));
-            let _ = writeln!(out, "     ↓ {}", self.because(n.why, n.via));
-            last = place;
         }
         Ok(out)
     }
 
-    fn dot(&mut self) -> String {
-        let mut out = String::from("digraph slice {\n  rankdir=BT;\n  node [shape=box, fontname=monospace];\n");
-        let escape = |t: &str| t.replace('\\', "\\\\").replace('"', "\\\"");
-        for (user, maker, why) in self.line_edges() {
-            let _ = writeln!(out, "  \"{}\" -> \"{}\" [label=\"{}\"];", escape(&user), escape(&maker), escape(&why));
+    /// The path within one part; answers who reads what it ends with, if it does not end with the criterion.
+    fn path_in(&mut self, n: usize, from: u32, out: &mut String) -> Option<(usize, u32)> {
+        let (mut sources, mut last) = (self.sources(n), String::new());
+        let (part, view) = (&self.answer.parts[n], &mut self.views[n]);
+        for number in part.slice.path(from) {
+            if number == 0 {
+                break;
+            }
+            let node = part.slice.nodes[number as usize];
+            let reader = node.call.filter(|_| node.via == 0).and_then(|c| part.window.call(c));
+            let reader = reader.and_then(|c| part.needed_by.get(&c.record)).copied();
+            let origin = view.origin_of(&node);
+            let place = origin.short();
+            if place != last {
+                let _ = writeln!(out, "  {}  {}", self.paint.strong(&place), sources.text(&origin).unwrap_or_default());
+                if reader.is_none() {
+                    let _ = writeln!(out, "     ↓ {}", view.because(node.why, node.via));
+                }
+                last = place;
+            }
+            if reader.is_some() {
+                return reader;
+            }
         }
-        out.push_str("}\n");
-        out
+        let _ = writeln!(out, "  {}", self.answer.start.text);
+        None
+    }
+
+    fn dot(&mut self) -> String {
+        graph(self.views.iter_mut().flat_map(View::line_edges))
     }
 
     pub fn json(&mut self) -> String {
         let a = self.answer;
-        let mut sources = Sources::default();
-        let candidates: Vec<Value> = self
-            .lines
-            .list
-            .iter()
-            .enumerate()
-            .map(|(n, l)| {
-                let text = l.origin.full.as_deref().zip(l.origin.line).and_then(|(f, n)| sources.line(f, n));
-                json!({
-                    "rank": n + 1,
-                    "file": l.origin.file,
-                    "path": l.origin.full,
-                    "line": l.origin.line,
-                    "function": l.origin.function,
-                    "address": l.origin.address,
-                    "kind": "slice",
-                    "status": "suspected",
-                    "own": l.origin.own,
-                    "distance": l.distance,
-                    "instances": l.instances,
-                    "executed": l.executed,
-                    "part": self.options.parts.then_some(if l.data { "data" } else { "select" }),
-                    "text": text,
-                })
+        let mut sources: Vec<Sources> = (0..self.views.len()).map(|n| self.sources(n)).collect();
+        let mut lines: Vec<(usize, &Line)> =
+            self.views.iter().enumerate().flat_map(|(n, v)| v.lines.list.iter().map(move |l| (n, l))).collect();
+        // Each part has its nearest lines first; so have all.
+        lines.sort_by_key(|(_, l)| l.distance);
+        let candidate = |(n, (part, l)): (usize, (usize, &Line))| {
+            json!({
+                "rank": n + 1,
+                "process": a.parts[part].unit.to_string(),
+                "file": l.origin.file,
+                "path": l.origin.full,
+                "line": l.origin.line,
+                "function": l.origin.function,
+                "address": l.origin.address,
+                "kind": "slice",
+                "status": "suspected",
+                "own": l.origin.own,
+                "distance": l.distance,
+                "instances": l.instances,
+                "executed": l.executed,
+                "part": self.options.parts.then_some(if l.data { "data" } else { "select" }),
+                "text": sources[part].text(&l.origin),
             })
-            .collect();
+        };
+        let candidates: Vec<Value> = lines.into_iter().enumerate().map(candidate).collect();
+        let [in_slice, ran] = self.instructions();
+        let bypassed: u64 = a.parts.iter().map(|p| p.slice.bypassed).sum();
+        let memory: usize = a.parts.iter().map(|p| p.memory).sum();
+        let (own, executed, inputs) = (self.own_lines(), self.executed_lines(), self.inputs());
         let edges: Option<Vec<Value>> = self.options.edges.then(|| {
-            let edges = self.line_edges();
-            edges.into_iter().map(|(u, m, w)| json!({ "user": u, "maker": m, "why": w })).collect()
+            let edges = self.views.iter_mut().flat_map(View::line_edges);
+            edges.map(|(u, m, w)| json!({ "user": u, "maker": m, "why": w })).collect()
         });
         let t = a.times;
         let document = json!({
             "clew": 1,
             "verb": "slice",
             "recording": a.recording,
-            "process": a.unit.to_string(),
+            "process": a.parts[0].unit.to_string(),
+            "processes": a.parts.iter().map(|p| p.unit.to_string()).collect::<Vec<_>>(),
             "criterion": { "text": a.start.text, "moment": a.start.moment.to_string() },
             "candidates": candidates,
             "edges": edges,
             "slice": {
-                "lines": self.own_lines(),
-                "executed_lines": self.lines.executed,
-                "instructions": a.slice.size,
-                "executed_instructions": a.ran.instructions,
-                "bypassed": a.slice.bypassed,
-                "memory": a.window.bytes(),
+                "lines": own,
+                "executed_lines": executed,
+                "instructions": in_slice,
+                "executed_instructions": ran,
+                "bypassed": bypassed,
+                "memory": memory,
             },
-            "inputs": self.inputs(),
+            "inputs": inputs,
             "limits": a.limits,
             "time": {
                 "find": t.find.as_secs_f64(),
@@ -316,6 +279,46 @@ impl Show<'_> {
         });
         format!("{document:#}\n")
     }
+}
+
+/// How often a line is in the slice, and how often it ran, if that is known.
+pub fn times(instances: u64, executed: u64) -> String {
+    match executed {
+        0 => format!("{instances}×"),
+        n => format!("{} of {n}", instances.min(n)),
+    }
+}
+
+/// Edges (user, maker, what for) as Graphviz reads them.
+pub fn graph(edges: impl Iterator<Item = (String, String, String)>) -> String {
+    let mut out = String::from("digraph slice {\n  rankdir=BT;\n  node [shape=box, fontname=monospace];\n");
+    let escape = |t: &str| t.replace('\\', "\\\\").replace('"', "\\\"");
+    for (user, maker, why) in edges {
+        let _ = writeln!(out, "  \"{}\" -> \"{}\" [label=\"{}\"];", escape(&user), escape(&maker), escape(&why));
+    }
+    out.push_str("}\n");
+    out
+}
+
+/// For each line of a part, what it depends on.
+fn edges(view: &mut View<'_>) -> BTreeMap<String, BTreeSet<String>> {
+    let mut edges: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (user, maker, why) in view.line_edges() {
+        edges.entry(user).or_default().insert(format!("{maker} {why}"));
+    }
+    edges
+}
+
+/// The system calls in the slice of a part.
+fn calls_of(part: &Part) -> Cow<'_, [Called]> {
+    if part.slice.nodes.len() <= 1 {
+        return Cow::Borrowed(&part.slice.calls);
+    }
+    let called = |number: u32| {
+        let call = part.window.call(number);
+        Called { nr: call.map_or(u64::MAX, |c| c.nr), record: call.map(|c| c.record) }
+    };
+    Cow::Owned(part.slice.nodes.iter().filter_map(|n| n.call.map(called)).collect())
 }
 
 /// The name of a system call.

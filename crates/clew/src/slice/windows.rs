@@ -1,7 +1,8 @@
 //! A backward slice of a run of any length, window by window from the criterion back.
 //!
 //! Only windows that the slice enters are traced, and one at a time is in memory, so that memory is bounded by the size of
-//! a window and what is wanted at one time. When time runs out, or the user does not want to wait, what was found so far is
+//! a window and what is wanted at one time. A run of one small window keeps it: whoever asks for more need not trace again.
+//! When time runs out, or the user does not want to wait, what was found so far is
 //! the answer, and it is said how far back it goes.
 
 use super::Times;
@@ -12,6 +13,9 @@ use model::serve::Moment;
 use session::Session;
 use slice::{Backward, CallEffects, Criterion, Prepare, Slice, Window};
 use std::time::Instant;
+
+/// Bytes up to which a window is kept.
+const KEPT: usize = 64 << 20;
 
 /// What is needed to trace and prepare further windows.
 pub struct Windows<'a> {
@@ -32,9 +36,11 @@ pub struct Windows<'a> {
 /// A slice of several windows.
 pub struct Followed {
     pub slice: Slice,
-    /// The first of the windows, as far as the slice needed it.
-    pub window: Window,
+    /// The window, if it is small and the only one that there is.
+    pub window: Option<Window>,
     pub ran: Ran,
+    /// Bytes of memory that the largest window took.
+    pub memory: usize,
     /// Time ran out before this moment was reached from the criterion.
     pub stopped: Option<Moment>,
 }
@@ -44,8 +50,8 @@ impl Windows<'_> {
     pub fn prepare(&mut self, traced: Traced) -> (Window, Moment) {
         let begun = Instant::now();
         let Traced { builder, from, .. } = traced;
-        // Calls before a window must not be taken for those in it.
-        let in_window = |c: &&CallEffects| from == self.start || c.tick >= from.tick;
+        // Calls before a window, or before a fork, must not be taken for those in it.
+        let in_window = |c: &&CallEffects| c.tick >= from.tick;
         let calls = self.calls.iter().filter(in_window).cloned().collect();
         let mut window = builder.finish(self.facts, calls, self.how);
         if let Some(origins) = &mut self.origins {
@@ -65,11 +71,13 @@ impl Windows<'_> {
     ) -> Result<Followed, String> {
         let mut backward = Backward::new(criterion, options);
         let (mut window, mut from) = self.prepare(traced);
-        let mut ran = Ran::default();
+        let is_whole = from <= self.start;
+        let (mut ran, mut memory) = (Ran::default(), 0);
         let mut stopped = None;
         loop {
             backward.walk(&window, self.facts, stop);
             ran.add(&window);
+            memory = memory.max(window.bytes());
             if backward.is_over() || from <= self.start {
                 break;
             }
@@ -89,6 +97,7 @@ impl Windows<'_> {
         }
         let mut slice = backward.finish();
         slice.cut |= stopped.is_some();
-        Ok(Followed { slice, window, ran, stopped })
+        let window = Some(window).filter(|w| is_whole && w.bytes() <= KEPT);
+        Ok(Followed { slice, window, ran, memory, stopped })
     }
 }

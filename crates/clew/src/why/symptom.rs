@@ -72,7 +72,7 @@ fn hang(case: &Case<'_>, session: &mut Session, stop: &mut dyn FnMut() -> bool) 
     .map_err(Refusal::internal)?;
     let criterion = Criterion { control: true, ..Criterion::default() };
     let text = "that it does not end".to_owned();
-    Ok(Start { moment: session.moment(), criterion, text, pruned: Default::default() })
+    Ok(Start::new(session.moment(), criterion, text))
 }
 
 /// The failure, as options of a slice.

@@ -1,5 +1,6 @@
 //! What a program did, as far as changed and unchanged runs are compared: instructions and stores, in order.
 
+use super::frames::Frames;
 use super::writers::Writers;
 use slice::insn::{Control, Insn, Mode, Place, Role};
 use slice::{Executed, Omit, RegId, Window};
@@ -13,6 +14,10 @@ pub struct Step {
     pub pc: u64,
     /// Which execution of this instruction, from 1.
     pub instance: u32,
+    pub thread: u32,
+    /// The slot of the return address of its function.
+    pub frame: u64,
+    pub control: Control,
     /// Stores before it.
     stores: u32,
     /// What it made and the slice leaves out, if that can be changed.
@@ -21,6 +26,8 @@ pub struct Step {
     uses: [Option<Value>; 3],
     /// It may be changed at all, as far as the slice is concerned.
     free: bool,
+    /// It is a branch that may be turned, as far as the slice is concerned.
+    turnable: bool,
 }
 
 /// A place that an instruction wrote to.
@@ -71,11 +78,13 @@ pub struct Course {
     /// What steps inside the slice read and steps outside made. The slice says that it does not matter; if the slice is
     /// wrong anywhere then here.
     pub border: Vec<(usize, Changed)>,
+    /// Frames at the end.
+    frames: Frames,
 }
 
 impl Course {
-    /// What ran in a window; `inside` is what the slice has.
-    pub fn new(window: &Window, inside: &HashSet<(u32, u16)>) -> Course {
+    /// What ran in a window; `inside` is what the slice has. With `border`, what lies at the slice's border is looked for.
+    pub fn new(window: &Window, inside: &HashSet<(u32, u16)>, border: bool) -> Course {
         let mut course = Course::default();
         let mut instances: HashMap<u64, u32> = HashMap::new();
         let mut writers = Writers::default();
@@ -83,34 +92,98 @@ impl Course {
             let instance = instances.entry(e.code.pc).or_default();
             *instance += u32::from(e.complete);
             let is_inside = inside.contains(&(e.execution, e.insn));
-            if is_inside {
+            if is_inside && border {
                 let found = writers.of_reads(e).into_iter().filter(|(step, _)| course.steps[*step].free);
                 course.border.extend(found);
             }
-            if !inside.is_empty() {
+            if border {
                 writers.note(e, course.steps.len());
             }
-            let free = e.complete && !e.given && !is_inside && is_plain(e.code);
-            course.steps.push(Step {
-                pc: e.code.pc,
+            let changeable = e.complete && !e.given && !is_inside;
+            let free = changeable && is_plain(e.code);
+            course.push(e, |step| Step {
                 instance: *instance,
-                stores: course.stores.len() as u32,
                 change: if free { change_of(e) } else { None },
                 uses: if e.complete && !e.given { uses_of(e) } else { [None; 3] },
                 free,
+                turnable: changeable && e.code.control == Control::Branch,
+                ..step
             });
-            let stores = e.code.mem.iter().zip(e.touched).filter(|(m, _)| m.write).map(|(_, t)| *t);
-            course.stores.extend(stores);
         });
         let mut seen = HashSet::new();
         course.border.retain(|b| seen.insert(*b));
         course
     }
 
-    /// A random step that used something.
-    pub fn pick_used(&self, random: &mut Random) -> usize {
+    /// What ran in a changed window that began with these frames: only what courses are compared by.
+    pub fn altered(window: &Window, frames: Frames) -> Course {
+        let mut course = Course { frames, ..Course::default() };
+        window.each(&mut |e: &Executed<'_>| course.push(e, |step| step));
+        course
+    }
+
+    fn push(&mut self, e: &Executed<'_>, with: impl FnOnce(Step) -> Step) {
+        let step = self.step(e.code.pc, e.thread);
+        self.steps.push(with(Step { control: e.code.control, ..step }));
+        self.frames.note(e);
+        self.stores.extend(e.code.mem.iter().zip(e.touched).filter(|(m, _)| m.write).map(|(_, t)| *t));
+    }
+
+    /// A step that comes next, of which no more is known.
+    fn step(&self, pc: u64, thread: u32) -> Step {
+        Step {
+            pc,
+            instance: 0,
+            thread,
+            frame: self.frames.of(thread),
+            control: Control::Next,
+            stores: self.stores.len() as u32,
+            change: None,
+            uses: [None; 3],
+            free: false,
+            turnable: false,
+        }
+    }
+
+    /// Ends the course with an instruction of the thread that ran last, which is yet to come.
+    pub fn end_at(&mut self, pc: u64) {
+        let thread = self.steps.last().map_or(0, |s| s.thread);
+        self.steps.push(self.step(pc, thread));
+    }
+
+    /// Frames before a step.
+    pub fn frames_before(&self, step: usize) -> Frames {
+        let mut frames = Frames::default();
+        self.steps[..=step].iter().for_each(|s| frames.enter(s.thread, s.frame));
+        frames
+    }
+
+    /// Lowest address and length of what a step stored.
+    pub fn stores_of(&self, step: usize) -> &[(u64, u64)] {
+        let end = self.steps.get(step + 1).map_or(self.stores.len(), |s| s.stores as usize);
+        &self.stores[self.steps[step].stores as usize..end]
+    }
+
+    /// The first branch from here on that the slice leaves out.
+    pub fn branch_left_out(&self, from: usize) -> Option<usize> {
+        (from..self.steps.len()).take(500).find(|n| self.steps[*n].turnable)
+    }
+
+    /// Steps that are branches to turn, of these executions in the course's window.
+    pub fn turnable_among(&self, window: &Window, executions: &HashSet<(u32, u16)>) -> Vec<usize> {
+        let (mut step, mut found) = (0, Vec::new());
+        window.each(&mut |e: &Executed<'_>| {
+            found.extend(Some(step).filter(|n| executions.contains(&(e.execution, e.insn)) && self.steps[*n].turnable));
+            step += 1;
+        });
+        found
+    }
+
+    /// A random step that used something, of code that is `wanted`.
+    pub fn pick_used(&self, random: &mut Random, wanted: impl Fn(u64) -> bool) -> usize {
         let all = self.steps.len() as u64;
-        let found = (0..100_000).map(|_| random.below(all) as usize).find(|n| self.steps[*n].uses[0].is_some());
+        let fits = |n: &usize| self.steps[*n].uses[0].is_some() && wanted(self.steps[*n].pc);
+        let found = (0..1_000_000).map(|_| random.below(all) as usize).find(fits);
         found.expect("programs use values")
     }
 

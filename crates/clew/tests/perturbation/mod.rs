@@ -1,20 +1,25 @@
 //! Changing what a slice leaves out, and looking whether the value that was sliced changes.
 
+mod align;
 pub mod course;
+mod frames;
 pub mod nesting;
+pub mod relevant;
 pub mod subject;
 mod writers;
 
 use crate::common::place::Place;
 use clew::slice::{facts::Program, tracing};
 use course::{Changed, Course, Step, Value};
+use frames::Frames;
 use model::GuestAddr;
 use model::serve::{Alteration, Moment, Request};
 use recording::{Recording, UnitName};
 use session::{EngineProgram, Replayer, Session, Traces, images_of, read_from, registers_of};
-use slice::{Builder, CallEffects, Criterion, NoFacts, Omit, Options, Prepare, RegId, Window, backward};
+use slice::{Builder, CallEffects, Criterion, NoFacts, Omit, Options, Prepare, RegId, Why, Window, backward};
 use std::collections::HashSet;
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -72,6 +77,8 @@ pub struct Stage<'a> {
     loaded: image::LoadedImages,
     facts: Program,
     calls: Vec<CallEffects>,
+    /// Where the main thread's stack is.
+    stacks: Range<u64>,
 }
 
 /// A value at a moment, its slice, and what ran before it.
@@ -81,6 +88,8 @@ struct Sliced {
     moment: Moment,
     course: Course,
     text: String,
+    /// Branches that the slice has lost because potential dependences were omitted, as steps.
+    lost: Vec<usize>,
 }
 
 impl Sliced {
@@ -118,7 +127,7 @@ pub fn check_pairs(subject: &Subject, pairs: usize, seed: u64, omit: Option<Omit
         let mut tally = Tally::default();
         let whole = stage.whole();
         for _ in 0..pairs {
-            let sliced = stage.slice(&whole, &mut random, omit);
+            let sliced = stage.slice(&whole, &mut random, &Options { omit, ..Options::default() });
             // Where nothing of the omitted kind is lost, nothing can be noticed.
             if omit.is_some() && sliced.course.border.is_empty() {
                 continue;
@@ -151,46 +160,59 @@ impl<'a> Stage<'a> {
         let paths: Vec<_> = loaded.iter().map(|l| names.get(l.image.path()).cloned()).collect();
         let facts = Program::new(&session, &loaded, &paths, true).expect("the code can be read");
         let calls = tracing::calls(recording, &unit).expect("the log can be read");
-        Stage { name, session, loaded, facts, calls }
+        let sp = session.registers(session.place().thread).expect("registers can be read").gpr[4];
+        let maps = session.maps().expect("mappings are known");
+        let stack = maps.iter().find(|m| (m.start..m.end).contains(&sp));
+        let stacks = stack.map_or(0..0, |m| m.start.saturating_sub(8 << 20)..m.end);
+        Stage { name, session, loaded, facts, calls, stacks }
     }
 
-    fn window(&mut self, to: Moment) -> Window {
+    fn window(&mut self, to: Moment, frames: bool) -> Window {
         let traced = tracing::trace(&mut self.session, None, to, 500, &mut || false).expect("it can be traced");
         assert!(!traced.cut, "{} is too long", self.name);
-        traced.builder.finish(&mut self.facts, self.calls.clone(), Prepare { bypass: true, frames: false })
+        traced.builder.finish(&mut self.facts, self.calls.clone(), Prepare { bypass: true, frames })
     }
 
     /// Everything that ran.
     fn whole(&mut self) -> Course {
         self.session.seek_end(&mut || false).expect("the end is reached");
         let end = self.session.moment();
-        let window = self.window(end);
-        Course::new(&window, &HashSet::new())
+        let window = self.window(end, false);
+        Course::new(&window, &HashSet::new(), false)
     }
 
     /// Slices a random value.
-    fn slice(&mut self, whole: &Course, random: &mut Random, omit: Option<Omit>) -> Sliced {
-        let step = whole.pick_used(random);
+    fn slice(&mut self, whole: &Course, random: &mut Random, how: &Options) -> Sliced {
+        // What libraries do with values of their own is of little interest for what might have been.
+        let wanted = |pc: u64| !how.relevant || self.loaded.at(GuestAddr(pc)).is_some_and(|(image, ..)| image == 0);
+        let step = whole.pick_used(random, wanted);
         let Step { pc, instance, .. } = whole.steps[step];
         let used = whole.used(step, random);
         let sought = self.session.seek_instance(&[pc], u64::from(instance), &mut || false);
         sought.unwrap_or_else(|e| panic!("{}: execution {instance} of {pc:#x}: {e}", self.name));
         let (moment, thread) = (self.session.moment(), self.session.place().thread);
-        let window = self.window(moment);
+        let window = self.window(moment, how.relevant);
         let criterion = match used {
             Value::Reg(reg, mask) => Criterion { registers: vec![(RegId::gpr(reg), mask)], ..Criterion::default() },
             Value::Mem(at, len) => Criterion { memory: vec![(at, len)], ..Criterion::default() },
         };
-        let slice =
-            backward(&window, &criterion, &Options { omit, ..Options::default() }, &mut self.facts, &mut || false);
+        let slice = backward(&window, &criterion, how, &mut self.facts, &mut || false);
         let mut inside: HashSet<(u32, u16)> = slice.nodes.iter().skip(1).map(|n| (n.execution, n.insn)).collect();
         inside.extend(&slice.passed);
-        let mut course = Course::new(&window, &inside);
-        if let Some(omitted) = omit {
+        let mut course = Course::new(&window, &inside, !how.relevant);
+        let mut lost = Vec::new();
+        if how.omit == Some(Omit::Potential) {
+            let whole =
+                backward(&window, &criterion, &Options { omit: None, ..how.clone() }, &mut self.facts, &mut || false);
+            let potential =
+                whole.nodes.iter().filter(|n| n.why == Why::Potential).map(|n| (n.execution, n.insn)).collect();
+            lost = course.turnable_among(&window, &potential);
+        }
+        if let Some(omitted) = how.omit {
             course.border.retain(|(_, changed)| changed.kind() == omitted);
         }
         let text = format!("{}: {used} at execution {instance} of {pc:#x}", self.name);
-        Sliced { value: used, thread, moment, course, text }
+        Sliced { value: used, thread, moment, course, text, lost }
     }
 
     /// Changes what the slice leaves out.
@@ -228,33 +250,43 @@ impl<'a> Stage<'a> {
         changed: Changed,
         random: &mut Random,
     ) -> Option<(String, Vec<u8>)> {
+        let thread = self.stand_behind(sliced, step)?;
+        let (alteration, what) = self.alteration(thread, changed, random)?;
+        let (window, reached, live) = self.traced(&alteration, sliced.moment)?;
+        if !reached {
+            return None;
+        }
+        let altered = Course::altered(&window, Frames::default());
+        sliced.course.goes_on_as(step + 1, &altered).then(|| (what, value_in(&live, sliced)))
+    }
+
+    /// Goes to behind a step that comes before the value; gives its thread.
+    fn stand_behind(&mut self, sliced: &Sliced, step: usize) -> Option<u32> {
         let Step { pc, instance, .. } = sliced.course.steps[step];
         self.session.seek_instance(&[pc], u64::from(instance), &mut || false).ok()?;
         let thread = self.session.place().thread;
         self.session.step(thread, &mut || false).ok()?;
-        let from = self.session.moment();
-        if from >= sliced.moment || self.session.place().thread != thread {
-            return None;
-        }
-        let (alteration, what) = self.alteration(thread, changed, random)?;
+        (self.session.moment() < sliced.moment && self.session.place().thread == thread).then_some(thread)
+    }
+
+    /// What runs from here to a moment with this alteration, whether it gets there, and the engine that ran.
+    fn traced(&mut self, alteration: &Request, to: Moment) -> Option<(Window, bool, session::Live)> {
         let builder = Arc::new(Mutex::new(Builder::new()));
         let theirs = builder.clone();
         let make = Box::new(move |_| Box::new(Shared(theirs.clone())) as Box<dyn ChunkSink + Send>);
         let begun = Instant::now();
         let mut late = || begun.elapsed() > PATIENCE;
-        let change = |live: &session::Live| live.ask(&alteration).map(drop);
-        let ran = self.session.window_altered(from, change, sliced.moment, Traces::Chunks(make), &mut late);
+        let change = |live: &session::Live| live.ask(alteration).map(drop);
+        let from = self.session.moment();
+        let ran = self.session.window_altered(from, change, to, Traces::Chunks(make), &mut late);
         // An altered program may bring its engine down; then it went another way, too.
         let (window, live) = ran.ok()?;
-        if !window.reached || window.totals.iter().any(|t| t.damage.is_some()) {
+        if window.totals.iter().any(|t| t.damage.is_some()) {
             return None;
         }
         let builder = std::mem::take(&mut *builder.lock().unwrap_or_else(PoisonError::into_inner));
-        let altered = Course::new(
-            &builder.finish(&mut NoFacts, Vec::new(), Prepare { bypass: false, frames: false }),
-            &HashSet::new(),
-        );
-        sliced.course.goes_on_as(step + 1, &altered).then(|| (what, value_in(&live, sliced)))
+        let prepare = Prepare { bypass: false, frames: false };
+        Some((builder.finish(&mut NoFacts, Vec::new(), prepare), window.reached, live))
     }
 
     /// Another value in the place of what the instruction before made, and what that is in words.

@@ -61,7 +61,7 @@ impl Stage<'_> {
             let thread = self.session.place().thread;
             self.session.step(thread, &mut || false).expect("a step can be made");
             let to: Moment = self.session.moment();
-            let window: Window = self.window(to);
+            let window: Window = self.window(to, false);
             let criterion = Criterion { instructions: vec![step.pc], ..Criterion::default() };
             let slice =
                 backward(&window, &criterion, &Options { omit, ..Options::default() }, &mut self.facts, &mut || false);

@@ -25,6 +25,7 @@ const GUESTS: &[(&str, &[&str])] = &[
     ("machine", &[]),
     ("workers", &["--seed", "3"]),
     ("strings", &["--cpu", "native"]),
+    ("omitted", &[]),
 ];
 
 /// Programs of the system: name, arguments.

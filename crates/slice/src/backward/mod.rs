@@ -48,6 +48,19 @@ pub struct Criterion {
     pub at: Option<(u32, u16)>,
     /// Executions of instructions in this list, from the last one of the first address on, with all they use.
     pub instructions: Vec<u64>,
+    /// System calls whose outcome others used: what they passed on.
+    pub sent: Vec<Sent>,
+}
+
+/// What others used of a system call that passed it on to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// The call, by the number of its record in the log.
+    pub record: u64,
+    /// Where it lay before the call: address and length.
+    pub memory: Vec<(u64, u64)>,
+    /// How far from the criterion its nearest user is.
+    pub distance: u32,
 }
 
 /// How to walk.
@@ -89,6 +102,8 @@ pub enum Omit {
     Registers,
     Flags,
     Control,
+    /// Of branches that went another way, which only relevant slices have.
+    Potential,
 }
 
 /// A memory access with its address.
@@ -141,6 +156,8 @@ pub(crate) struct State {
     /// Instructions of the criterion are still looked for.
     forced: Option<HashSet<u64>>,
     forced_start: u64,
+    /// What was sent and has not been met, by record.
+    sent: FastMap<u64, Sent>,
     started: bool,
     /// What was found in the windows behind, by address.
     sites: FastMap<u64, Site>,
@@ -163,6 +180,7 @@ impl State {
             && self.decisions.is_empty()
             && self.before.is_empty()
             && self.forced.is_none()
+            && self.sent.is_empty()
             && !self.others.values().chain(self.interrupted.values().flatten()).any(waiting)
             && self.aside.is_empty()
     }
@@ -218,6 +236,7 @@ struct Walk<'w> {
     touched: Vec<Touched>,
     taken: Vec<(u64, Who)>,
     taken_mem: Vec<(Want, i64)>,
+    delivered: Vec<(u64, u64)>,
     /// The execution to start from, if it has not been reached.
     awaited: Option<(u32, u16)>,
     /// Simple instructions may be passed quickly.
@@ -277,7 +296,11 @@ impl<'o> Backward<'o> {
             slice.inputs.extend(regs.rest().map(|(reg, _, who)| Input::Reg { thread, reg, node: who.node }));
         }
         let memory = mem.rest().into_iter();
-        slice.inputs.extend(memory.map(|(addr, w)| Input::Mem { addr, mask: w.mask, node: w.who.node }));
+        let input = |(addr, w): (u64, Want)| {
+            let (mask, Who { node, distance }) = (w.mask, w.who);
+            Input::Mem { addr, mask, node, distance }
+        };
+        slice.inputs.extend(memory.map(input));
         slice.sites = sites.into_values().collect();
         slice.sites.sort_unstable_by_key(|s| s.pc);
         slice
@@ -299,6 +322,7 @@ impl<'w> Walk<'w> {
             touched: Vec::new(),
             taken: Vec::new(),
             taken_mem: Vec::new(),
+            delivered: Vec::new(),
             awaited: None,
             is_quick: false,
         };
@@ -332,6 +356,7 @@ impl<'w> Walk<'w> {
             self.want_control(self.window.last_parent, Some(Who::default()), u32::MAX);
             self.want_pending();
         }
+        self.state.sent.extend(criterion.sent.iter().map(|s| (s.record, s.clone())));
         self.awaited = criterion.at;
         if let Some(first) = criterion.instructions.first() {
             self.state.forced = Some(criterion.instructions.iter().copied().collect());
@@ -383,7 +408,8 @@ impl<'w> Walk<'w> {
                 let ahead = self.awaited.is_some_and(|(at, _)| at < execution as u32);
                 if self.options.relevant {
                     let code = &window.codes[number as usize];
-                    if !ahead && matches!(code.control(), Control::Branch | Control::IndirectJump) {
+                    let decides = matches!(code.control(), Control::Branch | Control::IndirectJump);
+                    if !ahead && decides && self.options.omit != Some(Omit::Potential) {
                         self.might_have_gone(execution as u32, code, segment);
                     }
                     self.state.next = code.pc;
