@@ -1,6 +1,7 @@
 //! From executed instructions to source lines: where code comes from, whose it is, and what stands there.
 //!
-//! The program's own code is that of the program and of libraries with debug information outside the system's folders.
+//! The program's own code is that of the program and of libraries with debug information outside the system's folders,
+//! without what compilers bring along (templates of C++, the standard library of Rust).
 //! Other code is shown as the call from own code that led to it.
 
 use image::LoadedImages;
@@ -11,6 +12,15 @@ use std::path::{Path, PathBuf};
 
 /// Libraries here are nobody's own.
 const SYSTEM: [&str; 4] = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"];
+
+/// Sources here came with a compiler.
+const TOOLCHAIN: [&str; 4] = ["/rustc/", "/usr/include/", "/usr/lib/", "/usr/lib64/"];
+/// As do those that Rust installs, wherever that is.
+const RUST_SOURCES: &str = "lib/rustlib/src/rust/library";
+
+fn is_of_toolchain(file: &Path) -> bool {
+    TOOLCHAIN.iter().any(|s| file.starts_with(s)) || file.to_string_lossy().contains(RUST_SOURCES)
+}
 
 /// Where an instruction comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,9 +88,12 @@ impl<'a> Origins<'a> {
         self.of(pc).own
     }
 
-    /// Does the address lie in an image that is the program's own?
-    pub fn is_own_image(&self, at: u64) -> bool {
-        self.loaded.at(GuestAddr(at)).is_some_and(|(n, _, _)| self.own[n])
+    /// Does a mapping hold something of an image that is the program's own? Linkers may begin a segment within a page.
+    pub fn is_own_mapping(&self, start: u64, end: u64) -> bool {
+        let holds = |image: &image::LoadedImage| {
+            image.image.overlaps(image.bias.to_image(GuestAddr(start)), end.saturating_sub(start))
+        };
+        self.loaded.iter().zip(&self.own).any(|(image, own)| *own && holds(image))
     }
 
     pub fn of(&mut self, pc: u64) -> &Origin {
@@ -90,14 +103,17 @@ impl<'a> Origins<'a> {
                 return Origin { address: format!("{pc:#x}"), ..Origin::default() };
             };
             let name = &names[n];
-            let found = image.image.locate(at);
+            let innermost = image.image.locate(at);
+            let outside = innermost.clone().outside_of(&is_of_toolchain);
+            let is_written_here = outside.is_some();
+            let found = outside.unwrap_or(innermost);
             let file = found.short_file().map(Path::to_owned);
             let address = match &found.function {
                 Some(f) if found.line.is_none() => format!("{f}+{:#x}", found.offset_in_function),
                 _ => format!("{name}+{:#x}", at.0),
             };
             let has_line = found.line.is_some_and(|l| l > 0);
-            let own = own[n] && (has_line || !image.image.has_debug_info());
+            let own = own[n] && is_written_here && (has_line || !image.image.has_debug_info());
             Origin { file, full: found.file, line: found.line, function: found.function, address, own }
         })
     }
