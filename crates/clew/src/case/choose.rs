@@ -73,7 +73,9 @@ impl Chooser<'_> {
         let end = ended(self.recording, unit);
         let more = match self.oracle.is_empty() {
             true => "; say what it should have done, for example with --expect FILE or --expect-exit N",
-            false => "",
+            false => {
+                "; if it fails only sometimes, make recordings until one fails (clew record --chaos) and give that one"
+            }
         };
         Refusal::usage(format!("the program passes: {end}, and nothing is wrong with it{more}"))
     }
