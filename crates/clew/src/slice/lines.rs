@@ -1,7 +1,7 @@
 //! From executed instructions to source lines: where code comes from, whose it is, and what stands there.
 //!
-//! The program's own code is that of the program and of libraries with debug information outside the system's folders,
-//! without what compilers bring along (templates of C++, the standard library of Rust).
+//! Own code is that of images with debug information outside the system's folders, without what compilers bring along
+//! (templates of C++, the standard library of Rust). If there is none, all of the program is own code.
 //! Other code is shown as the call from own code that led to it.
 
 use image::LoadedImages;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// Libraries here are nobody's own.
-const SYSTEM: [&str; 4] = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"];
+const SYSTEM: [&str; 6] = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/", "/usr/bin/", "/bin/"];
 
 /// Sources here came with a compiler.
 const TOOLCHAIN: [&str; 4] = ["/rustc/", "/usr/include/", "/usr/lib/", "/usr/lib64/"];
@@ -69,12 +69,18 @@ pub struct Origins<'a> {
 impl<'a> Origins<'a> {
     /// `paths` are the names that the images had when they were recorded.
     pub fn new(loaded: &'a LoadedImages, paths: &dyn Fn(usize) -> Option<PathBuf>) -> Origins<'a> {
-        let is_own = |n: usize, image: &image::LoadedImage| {
+        let is_own = |(n, image): (usize, &image::LoadedImage)| {
             let path = paths(n).unwrap_or_else(|| image.image.path().to_owned());
             let of_system = SYSTEM.iter().any(|s| path.starts_with(s));
-            n == 0 || !of_system && image.image.has_debug_info()
+            !of_system && image.image.has_debug_info()
         };
-        let own = loaded.iter().enumerate().map(|(n, image)| is_own(n, image)).collect();
+        let mut own: Vec<bool> = loaded.iter().enumerate().map(is_own).collect();
+        // An interpreter without debug information that has loaded somebody's own library is there for that.
+        if !own.contains(&true)
+            && let Some(program) = own.first_mut()
+        {
+            *program = true;
+        }
         let name = |(n, image): (usize, &image::LoadedImage)| {
             let path = paths(n).unwrap_or_else(|| image.image.path().to_owned());
             path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
