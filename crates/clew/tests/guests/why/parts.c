@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 static int f(int a, int b) {
-    return a + b / 2 + 1; /* cause 5: without + 1 */
+    return a + b / 2 + 1; // without + 1 it would be right
 }
 
 static int g(int a, int b) {
