@@ -74,8 +74,9 @@ pub enum Verb {
     Rm(Rm),
     /// Make one portable file of a recording
     Pack(Pack),
-    /// Find the branch that makes a failing program work when it goes the other way
+    /// Find out why a program fails: the few source lines that matter, proved where that is possible
     Why(Why),
+    /// Find the branch that makes a failing program work when it goes the other way
     Switch(Switch),
     /// Show what made a value so: the lines that a crash, an output or a variable depended on
     Slice(Slice),

@@ -4,7 +4,7 @@ use crate::cli::{Cli, Color, Demo, Verb};
 use crate::home::Scratch;
 use crate::message::{self, Messages, Paint};
 use crate::startup::Startup;
-use crate::{status, switch};
+use crate::{status, why};
 use clap::Parser;
 use std::ffi::OsString;
 use std::path::Path;
@@ -14,6 +14,8 @@ const NAME: &str = "largest.c";
 const SOURCE: &str = include_str!("../../../examples/largest.c");
 const ARGUMENTS: [&str; 3] = ["3", "7", "9"];
 const EXPECTED: &str = "9\n";
+/// One cause is told, to be read at a glance.
+const CAUSES: &str = "1";
 
 /// Shows it; gives our exit status.
 pub fn run(_: &Demo, color: Color, startup: &Startup) -> i32 {
@@ -41,15 +43,16 @@ pub fn run(_: &Demo, color: Color, startup: &Startup) -> i32 {
     message::stdout(&format!("    {}", String::from_utf8_lossy(&output.map(|o| o.stdout).unwrap_or_default())));
     step(
         3,
-        "`clew switch --expect good.txt -- ./largest 3 7 9` records that run, then repeats it from every branch on",
+        &format!(
+            "`clew why --expect good.txt -- ./largest {}` records that run and finds out why:",
+            ARGUMENTS.join(" ")
+        ),
     );
-    message::stdout(
-        "    that it has executed, with that one branch taken the other way, until the output is right:\n\n",
-    );
+    message::stdout("\n");
     let status = search(&program, folder.path(), paint, startup, &messages);
     message::stdout("\n");
     step(4, "The loop ended one number too early: `i < count - 1` should be `i < count`. Now try your own:");
-    message::stdout("    clew switch --expect good.txt -- ./your-program its arguments\n");
+    message::stdout("    clew why --expect good.txt -- ./your-program its arguments\n");
     status
 }
 
@@ -64,7 +67,7 @@ fn search(program: &Path, folder: &Path, paint: Paint, startup: &Startup, messag
     if std::fs::write(&good, EXPECTED).is_err() {
         return status::INTERNAL;
     }
-    let mut words: Vec<OsString> = ["clew", "switch", "--quiet", "--expect"].map(Into::into).into();
+    let mut words: Vec<OsString> = ["clew", "why", "--quiet", "--top", CAUSES, "--expect"].map(Into::into).into();
     words.extend([good.into(), "--".into(), program.into()]);
     words.extend(ARGUMENTS.map(Into::into));
     let mut home = OsString::from("CLEW_HOME=");
@@ -79,10 +82,12 @@ fn search(program: &Path, folder: &Path, paint: Paint, startup: &Startup, messag
         source_map: Default::default(),
     };
     match Cli::try_parse_from(words).map(|cli| cli.verb) {
-        Ok(Verb::Switch(options)) => match switch::find(&options, &inner, messages) {
-            Ok(answer) => {
-                message::stdout(&switch::tell(&answer, paint));
-                if answer.search.critical.is_empty() { status::INTERNAL } else { 0 }
+        Ok(Verb::Why(options)) => match why::find(&options, &inner, messages) {
+            Ok(mut report) => {
+                // The recording goes away: nobody can look closer at it.
+                report.causes.iter_mut().for_each(|c| c.closer.clear());
+                message::stdout(&report::text(&report, &paint));
+                if report.causes.is_empty() { status::INTERNAL } else { 0 }
             }
             Err(refusal) => {
                 messages.error(&refusal.message);

@@ -23,12 +23,21 @@ pub struct Chunk {
     pub time: u64,
     /// Where its process was, the tick of the call counted.
     pub at: Moment,
+    /// From then on it has been made: other threads may have gone on while it was under way.
+    back: Moment,
     pub stream: u8,
     pub bytes: Vec<u8>,
 }
 
-/// A moment of a unit at which it made a call, and the time when that came back.
-type Clock = Vec<(Moment, u64)>;
+/// When a unit made a call, and when that came back.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    at: Moment,
+    back: Moment,
+    time: u64,
+}
+
+type Clock = Vec<Call>;
 
 /// All that was written, in order.
 #[derive(Clone)]
@@ -47,16 +56,17 @@ impl Written {
         let (clocks, forks, replaced) = (clocks(recording), forks(recording), replaced(recording));
         let mut by_time = HashMap::new();
         for (unit, clock) in &clocks {
-            by_time.extend(clock.iter().map(|(at, time)| ((unit.pid, *time), (*unit, *at))));
+            by_time.extend(clock.iter().map(|call| ((unit.pid, call.time), (*unit, *call))));
         }
         let (mut chunks, mut differences) = (Vec::new(), Vec::new());
         let how = ReplayOptions { emit: true, descendants: true, ..ReplayOptions::default() };
         for image in replayer.images() {
             let results = replayer.run(&image, &how, |packet| {
                 if let Report::Output { stream, time, bytes } = &packet.report
-                    && let Some((unit, at)) = by_time.get(&(packet.pid, *time))
+                    && let Some((unit, Call { at, back, .. })) = by_time.get(&(packet.pid, *time))
                 {
-                    chunks.push(Chunk { unit: *unit, time: *time, at: *at, stream: *stream, bytes: bytes.clone() });
+                    let (unit, time, at, back, stream) = (*unit, *time, *at, *back, *stream);
+                    chunks.push(Chunk { unit, time, at, back, stream, bytes: bytes.clone() });
                 }
             })?;
             let differs = |(pid, r): (&u32, &model::wire::Replayed)| {
@@ -123,7 +133,7 @@ impl Written {
         let (mut output, mut own, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for c in &self.chunks {
             let mine = c.unit == unit;
-            if mine && c.at < moment || !mine && c.time <= now {
+            if mine && c.back < moment || !mine && c.time <= now {
                 output.push(c.piece());
             } else if mine {
                 own.push(c.time);
@@ -146,8 +156,8 @@ impl Written {
     /// When the unit made its last call before the moment.
     fn time_of(&self, unit: UnitName, moment: Moment) -> u64 {
         let Some(clock) = self.clocks.get(&unit) else { return 0 };
-        let before = clock.iter().rev().find(|(at, _)| *at < moment);
-        before.map_or(0, |(_, time)| *time)
+        let before = clock.iter().rev().find(|call| call.at < moment);
+        before.map_or(0, |call| call.time)
     }
 
     /// Does `other` come from a fork of `unit` at or after this tick, and not from one of these children, or is it what the
@@ -176,7 +186,7 @@ impl Written {
 
     /// The tick of the last call of a unit.
     pub fn last_call(&self, unit: UnitName) -> u64 {
-        self.clocks.get(&unit).and_then(|clock| clock.last()).map_or(0, |(at, _)| at.tick)
+        self.clocks.get(&unit).and_then(|clock| clock.last()).map_or(0, |call| call.at.tick)
     }
 
     /// The tick at which a forked unit begins.
@@ -196,12 +206,30 @@ fn clocks(recording: &Recording) -> BTreeMap<UnitName, Clock> {
     let mut clocks = BTreeMap::new();
     for unit in recording.units() {
         let Ok(log) = recording.log(&unit.name) else { continue };
-        let calls =
-            log.records().filter(|(_, r)| r.kind == Kind::Call).filter_map(|(_, r)| CallRecord::decode(r.payload));
-        let clock: Clock = calls.map(|c| (Moment { tick: c.tick, pc: c.pc }, c.time)).collect();
+        let mut clock = Clock::new();
+        let mut switched = 0;
+        for (_, record) in log.records() {
+            match record.kind {
+                Kind::Switch => switched = tick_of_switch(record.payload).unwrap_or(switched),
+                Kind::Call => clock.extend(CallRecord::decode(record.payload).map(|c| call(&c, switched))),
+                _ => {}
+            }
+        }
         clocks.insert(unit.name, clock);
     }
     clocks
+}
+
+/// A call whose record comes behind a switch of threads at this tick: if it was under way then, it came back later.
+fn call(record: &CallRecord, switched: u64) -> Call {
+    let at = Moment { tick: record.tick, pc: record.pc };
+    let back = if switched > at.tick { Moment { tick: switched, pc: 0 } } else { at };
+    Call { at, back, time: record.time }
+}
+
+/// The payload is the thread, four bytes, and the tick.
+fn tick_of_switch(payload: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(payload.get(4..12)?.try_into().ok()?))
 }
 
 /// Where forked units begin: the parent and its tick.

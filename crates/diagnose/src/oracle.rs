@@ -227,6 +227,11 @@ impl fmt::Display for End {
     }
 }
 
+/// So many bytes, in words.
+fn count(bytes: usize) -> String {
+    if bytes == 1 { "1 byte".into() } else { format!("{bytes} bytes") }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let byte = |b: u8| b.escape_ascii().to_string();
@@ -235,10 +240,10 @@ impl fmt::Display for Failure {
                 write!(f, "byte {offset} of {stream} is '{}' instead of '{}'", byte(*found), byte(*expected))
             }
             Failure::Missing { stream, offset, bytes } => {
-                write!(f, "{stream} ends after {offset} bytes, {bytes} are missing")
+                write!(f, "{stream} ends after {}, {bytes} more should come", count(*offset))
             }
             Failure::Extra { stream, offset, bytes } => {
-                write!(f, "{stream} goes on for {bytes} bytes after the {offset} expected ones")
+                write!(f, "{stream} goes on for {} after the expected {}", count(*bytes), count(*offset))
             }
             Failure::WrongExit { expected, found } => write!(f, "the exit status is {found} instead of {expected}"),
             Failure::Crash { signal, pc } => write!(f, "it dies of signal {signal} at {pc:#x}"),

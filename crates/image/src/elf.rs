@@ -185,6 +185,12 @@ impl Elf {
         self.segments.iter().any(|s| at.0.checked_sub(s.image).is_some_and(|d| d < s.memory_size))
     }
 
+    /// Does anything that is loaded lie within these `len` bytes?
+    pub fn overlaps(&self, at: ImageOffset, len: u64) -> bool {
+        let end = at.0.saturating_add(len);
+        self.segments.iter().any(|s| s.image < end && at.0 < s.image.saturating_add(s.memory_size))
+    }
+
     pub fn section(&self, name: &str) -> Option<&Section> {
         self.sections.iter().find(|s| self.is_named(s, name))
     }

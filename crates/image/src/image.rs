@@ -166,6 +166,11 @@ impl Image {
         self.elf.contains(at)
     }
 
+    /// Does a segment that is loaded lie within these `len` bytes, or a part of one?
+    pub fn overlaps(&self, at: ImageOffset, len: u64) -> bool {
+        self.elf.overlaps(at, len)
+    }
+
     pub fn resolve(&self, position: Position) -> Option<ImageOffset> {
         match position {
             Position::File(at) => self.image_offset(at),
@@ -317,6 +322,14 @@ impl Location {
         let mut frames = vec![Frame { function, file, line, column }];
         frames.extend(self.inlined.iter().cloned());
         frames
+    }
+
+    /// The innermost place whose file is not foreign: code that was inlined from foreign files is where it was called.
+    pub fn outside_of(self, foreign: &dyn Fn(&Path) -> bool) -> Option<Location> {
+        let is_foreign = |f: &Frame| f.file.as_deref().is_some_and(foreign);
+        let mut frames = self.frames().into_iter().skip_while(is_foreign);
+        let Frame { function, file, line, column } = frames.next()?;
+        Some(Location { function, file, line, column, inlined: frames.collect(), ..self })
     }
 
     /// The file as the compiler was given it: relative to its folder where it lies below.

@@ -45,10 +45,14 @@ impl Session {
         let unit = recording.unit(&first).ok();
         let program = unit.and_then(|u| recording.file(&u.start.program)).unwrap_or_default();
         let mapped = |m: &MapInfo| {
-            let path = recording.file(&m.key).filter(|_| !m.key.is_empty())?;
+            let path = recording.file(&m.key)?;
             Some(MappedFile { path, start: GuestAddr(m.start), offset: FileOffset(m.offset) })
         };
-        let mapped: Vec<MappedFile> = maps.iter().filter_map(mapped).collect();
+        // Programs also map files, their own for one, to read them: then none of the pieces side by side is executable.
+        let files: Vec<&MapInfo> = maps.iter().filter(|m| !m.key.is_empty()).collect();
+        let side_by_side = files.chunk_by(|a, b| a.key == b.key);
+        let loaded = side_by_side.filter(|pieces| pieces.iter().any(|m| m.prot & EXECUTABLE != 0));
+        let mapped: Vec<MappedFile> = loaded.flatten().filter_map(|m| mapped(m)).collect();
         Ok(LoadedImages::from_mappings(images, &program, &mapped))
     }
 }
@@ -64,6 +68,7 @@ pub fn images_with(recording: &Recording, mut search: Search) -> Images {
     Images::with_search(search)
 }
 
+const EXECUTABLE: u8 = 4;
 /// Hardware numbers of the registers in the order of DWARF.
 const HARDWARE: [usize; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
 /// Where `xmm0` lies in an area that `xsave` wrote.

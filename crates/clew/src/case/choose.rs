@@ -1,7 +1,7 @@
 //! Which process of a recording failed, and how.
 //!
 //! A process that died of a signal comes first, then the one that wrote the first wrong byte, then the one that was
-//! started.
+//! started. If that is a program of the system, a shell or make, that merely tells that a step failed, then the step.
 
 use super::{Ask, Refusal, bench};
 use crate::written::{self, Written};
@@ -12,6 +12,9 @@ use std::time::Instant;
 
 /// Signals that end a program from outside: SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM. It was running when they came.
 const FROM_OUTSIDE: [u32; 5] = [1, 2, 3, 9, 15];
+
+/// Programs here are nobody's own.
+const SYSTEM: [&str; 4] = ["/usr/", "/bin/", "/sbin/", "/lib"];
 
 /// Was a unit ended by somebody else?
 pub fn is_from_outside(end: &model::log::End) -> bool {
@@ -38,7 +41,8 @@ impl Chooser<'_> {
             Some(failing) if failing.hides_behind_its_end() => Ok((main, failing)),
             other => {
                 let wrote = other.as_ref().and_then(|f| self.writer(f));
-                let unit = self.crashed().or(wrote).unwrap_or(main);
+                let step = || other.as_ref().and_then(|f| self.failed_step(main, f));
+                let unit = self.crashed().or(wrote).or_else(step).unwrap_or(main);
                 let failing = self.judge(unit).or(other).ok_or_else(|| self.passes(main))?;
                 Ok((unit, failing))
             }
@@ -74,11 +78,24 @@ impl Chooser<'_> {
         }
     }
 
+    /// The last program of the user's own that failed, if a program of the system was started and should have succeeded.
+    fn failed_step(&self, main: UnitName, failing: &Failing) -> Option<UnitName> {
+        let units = self.recording.units();
+        let is_system = |u: &recording::Unit| SYSTEM.iter().any(|s| u.start.exe.starts_with(s));
+        let failed = |u: &recording::Unit| u.end.as_ref().is_some_and(|e| e.ending == Ending::Exited && e.status != 0);
+        let tells = matches!(failing.failure, Failure::WrongExit { expected: 0, .. })
+            && units.iter().any(|u| u.name == main && is_system(u));
+        let step = || units.iter().rev().find(|u| !u.start.exe.is_empty() && !is_system(u) && failed(u));
+        tells.then(step).flatten().map(|u| u.name)
+    }
+
     fn passes(&self, unit: UnitName) -> Refusal {
         let end = ended(self.recording, unit);
         let more = match self.oracle.is_empty() {
             true => "; say what it should have done, for example with --expect FILE or --expect-exit N",
-            false => "",
+            false => {
+                "; if it fails only sometimes, make recordings until one fails (clew record --chaos) and give that one"
+            }
         };
         Refusal::usage(format!("the program passes: {end}, and nothing is wrong with it{more}"))
     }

@@ -37,6 +37,8 @@ pub use refusal::Refusal;
 const SIGABRT: u32 = 6;
 /// No trial is given up before.
 const LEAST_WALL: Duration = Duration::from_secs(2);
+/// Branches that other threads executed while one was dying, at most, as far as they are looked through.
+const OTHERS_WENT_ON: usize = 32;
 
 /// What the user asks.
 pub struct Ask<'a> {
@@ -170,7 +172,12 @@ impl<'a> Case<'a> {
         let Failure::Crash { signal, pc } = self.failing.failure else { return None };
         let end = self.opened.recording.unit(&self.unit).ok()?.end.filter(|e| e.ending == Ending::Signaled)?;
         let (moment, first) = match signal {
-            SIGABRT => branches.list.last().map(|p| (p.moment, p.instance == 1))?,
+            SIGABRT => {
+                let thread = thread_at(session, Moment { tick: end.tick, pc })?;
+                let mut last = branches.list.iter().rev().take(OTHERS_WENT_ON);
+                let own = last.find(|p| thread_at(session, p.moment) == Some(thread))?;
+                (own.moment, own.instance == 1)
+            }
             _ => (Moment { tick: end.tick, pc }, false),
         };
         session.seek(moment, &mut || false).ok()?;
@@ -178,6 +185,12 @@ impl<'a> Case<'a> {
         let first = first || signal != SIGABRT && session.count(&[pc], &mut || false).ok()?.1 <= 1;
         Some(Witness { pc: moment.pc, stack, first })
     }
+}
+
+/// The thread that runs at a moment.
+fn thread_at(session: &mut Session, moment: Moment) -> Option<u32> {
+    session.seek(moment, &mut || false).ok()?;
+    Some(session.place().thread)
 }
 
 /// Records a command with its output kept away from the terminal; answers the recording's name.

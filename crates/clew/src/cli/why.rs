@@ -28,7 +28,7 @@ pub struct Why {
     #[command(flatten)]
     pub oracle: Oracle,
     /// Name at most so many causes
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one)]
     pub top: usize,
     /// Print one JSON document
     #[arg(long)]
@@ -54,4 +54,8 @@ pub struct Why {
     /// The program and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
     pub command: Vec<OsString>,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "write a number from 1 on".to_owned())
 }

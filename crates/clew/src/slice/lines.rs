@@ -1,6 +1,7 @@
 //! From executed instructions to source lines: where code comes from, whose it is, and what stands there.
 //!
-//! The program's own code is that of the program and of libraries with debug information outside the system's folders.
+//! Own code is that of images with debug information outside the system's folders, without what compilers bring along
+//! (templates of C++, the standard library of Rust). If there is none, all of the program is own code.
 //! Other code is shown as the call from own code that led to it.
 
 use image::{Image, LoadedImages, Location};
@@ -10,10 +11,17 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Code that was inlined from files here belongs to whoever called it.
-const HEADERS: [&str; 3] = ["/usr/include/", "/usr/lib/", "/rustc/"];
 /// Libraries here are nobody's own.
-const SYSTEM: [&str; 4] = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"];
+const SYSTEM: [&str; 6] = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/", "/usr/bin/", "/bin/"];
+
+/// Sources here came with a compiler.
+const TOOLCHAIN: [&str; 4] = ["/rustc/", "/usr/include/", "/usr/lib/", "/usr/lib64/"];
+/// As do those that Rust installs, wherever that is.
+const RUST_SOURCES: &str = "lib/rustlib/src/rust/library";
+
+fn is_of_toolchain(file: &Path) -> bool {
+    TOOLCHAIN.iter().any(|s| file.starts_with(s)) || file.to_string_lossy().contains(RUST_SOURCES)
+}
 
 /// Where an instruction comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,12 +72,18 @@ pub struct Origins<'a> {
 impl<'a> Origins<'a> {
     /// `paths` are the names that the images had when they were recorded.
     pub fn new(loaded: &'a LoadedImages, paths: &dyn Fn(usize) -> Option<PathBuf>) -> Origins<'a> {
-        let is_own = |n: usize, image: &image::LoadedImage| {
+        let is_own = |(n, image): (usize, &image::LoadedImage)| {
             let path = paths(n).unwrap_or_else(|| image.image.path().to_owned());
             let of_system = SYSTEM.iter().any(|s| path.starts_with(s));
-            n == 0 || !of_system && image.image.has_debug_info()
+            !of_system && image.image.has_debug_info()
         };
-        let own = loaded.iter().enumerate().map(|(n, image)| is_own(n, image)).collect();
+        let mut own: Vec<bool> = loaded.iter().enumerate().map(is_own).collect();
+        // An interpreter without debug information that has loaded somebody's own library is there for that.
+        if !own.contains(&true)
+            && let Some(program) = own.first_mut()
+        {
+            *program = true;
+        }
         let name = |(n, image): (usize, &image::LoadedImage)| {
             let path = paths(n).unwrap_or_else(|| image.image.path().to_owned());
             path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
@@ -83,9 +97,12 @@ impl<'a> Origins<'a> {
         self.of(pc).own
     }
 
-    /// Does the address lie in an image that is the program's own?
-    pub fn is_own_image(&self, at: u64) -> bool {
-        self.loaded.at(GuestAddr(at)).is_some_and(|(n, _, _)| self.own[n])
+    /// Does a mapping hold something of an image that is the program's own? Linkers may begin a segment within a page.
+    pub fn is_own_mapping(&self, start: u64, end: u64) -> bool {
+        let holds = |image: &image::LoadedImage| {
+            image.image.overlaps(image.bias.to_image(GuestAddr(start)), end.saturating_sub(start))
+        };
+        self.loaded.iter().zip(&self.own).any(|(image, own)| *own && holds(image))
     }
 
     /// The lines of the calls that the code at an address was inlined through, the innermost first.
@@ -94,7 +111,8 @@ impl<'a> Origins<'a> {
         let loaded = self.loaded;
         self.callers.entry(pc).or_insert_with(|| {
             let Some((_, image, at)) = loaded.at(GuestAddr(pc)) else { return Vec::new() };
-            let found = user_frame(image.image.locate(at));
+            let innermost = image.image.locate(at);
+            let found = innermost.clone().outside_of(&is_of_toolchain).unwrap_or(innermost);
             let frames = found.frames().into_iter().skip(1).filter(|f| f.line.is_some_and(|l| l > 0));
             let origin = |f: image::Frame| {
                 let place = Location { file: f.file.clone(), folder: found.folder.clone(), ..Location::default() };
@@ -112,27 +130,20 @@ impl<'a> Origins<'a> {
                 return Origin { address: format!("{pc:#x}"), ..Origin::default() };
             };
             let name = &names[n];
-            let found = user_frame(image.image.locate(at));
+            let innermost = image.image.locate(at);
+            let outside = innermost.clone().outside_of(&is_of_toolchain);
+            let is_written_here = outside.is_some();
+            let found = outside.unwrap_or(innermost);
             let file = found.short_file().map(Path::to_owned);
             let address = match &found.function {
                 Some(f) if found.line.is_none() => format!("{f}+{:#x}", found.offset_in_function),
                 _ => format!("{name}+{:#x}", at.0),
             };
             let has_line = found.line.is_some_and(|l| l > 0);
-            let own = own[n] && (has_line || !image.image.has_debug_info());
+            let own = own[n] && is_written_here && (has_line || !image.image.has_debug_info());
             Origin { file, full: found.file, line: found.line, function: found.function, address, own }
         })
     }
-}
-
-/// The place at which people look: that of the innermost function that is not from a header of the system.
-fn user_frame(mut found: Location) -> Location {
-    let is_header = |l: &Location| l.file.as_ref().is_some_and(|f| HEADERS.iter().any(|h| f.starts_with(h)));
-    while is_header(&found) && !found.inlined.is_empty() {
-        let outer = found.inlined.remove(0);
-        (found.function, found.file, found.line, found.column) = (outer.function, outer.file, outer.line, outer.column);
-    }
-    found
 }
 
 /// One line of a slice.

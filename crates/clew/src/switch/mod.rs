@@ -60,13 +60,8 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
     }
 }
 
-/// The answer as text.
-pub fn tell(answer: &Answer, paint: Paint) -> String {
-    show::text(answer, paint)
-}
-
 /// Records if need be, and searches.
-pub fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Answer, Refusal> {
+fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Answer, Refusal> {
     let wanted = case::read_oracle(&options.oracle, &options.command)?;
     let at = options.at.as_ref().map(|text| text.parse::<At>()).transpose().map_err(Refusal::usage)?;
     let interrupted = case::interruption();

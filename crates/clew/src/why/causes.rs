@@ -86,6 +86,8 @@ struct Candidate<'a> {
     /// How unlikely it is to be what is wrong.
     weight: u32,
     place: Place,
+    /// It is in code that somebody else wrote: what compilers bring along.
+    foreign: bool,
 }
 
 /// The whole answer.
@@ -100,7 +102,8 @@ pub fn report(
     let mut named = HashSet::new();
     let mut squash = symptom.map(|s| Squash::new(&s.window, false));
     let mut candidates = candidates(&gathered, symptom, places);
-    candidates.sort_by_key(|c| (!c.finding.is_proved(), c.weight, std::cmp::Reverse(c.finding.trial.moment)));
+    candidates
+        .sort_by_key(|c| (!c.finding.is_proved(), c.foreign, c.weight, std::cmp::Reverse(c.finding.trial.moment)));
     candidates.retain(|c| named.insert(key(&c.place)));
     let around = around(&candidates, symptom, places, squash.as_mut());
     let mut around = around.into_iter().filter(|p| named.insert(key(&p.place)));
@@ -186,7 +189,8 @@ fn candidates<'a>(gathered: &'a Gathered, symptom: Option<&Symptom>, places: &mu
         let in_slice = node.zip(symptom).map(|(n, s)| &s.slice.nodes[n as usize]).map(|n| (n.execution, n.insn));
         let outside = gathered.outside.get(&finding.trial.moment).map(|i| (i.execution, i.insn));
         let at = in_slice.or(outside);
-        list.push(Candidate { finding, node, at, distance, weight, place: places.of(pc) });
+        let foreign = !places.is_own(pc);
+        list.push(Candidate { finding, node, at, distance, weight, place: places.of(pc), foreign });
     }
     list
 }

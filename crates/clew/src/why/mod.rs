@@ -86,9 +86,24 @@ fn write_views(report: &Report, options: &Options, startup: &Startup) -> Result<
     Ok(())
 }
 
+/// A search takes its time: whether its answer can be written is better known before.
+fn check_views(options: &Options) -> Result<(), Refusal> {
+    for path in [&options.html, &options.sarif].into_iter().flatten() {
+        let folder = path.parent().filter(|f| !f.as_os_str().is_empty());
+        if let Some(folder) = folder.filter(|f| !f.is_dir()) {
+            let (path, folder) = (path.display(), folder.display());
+            return Err(Refusal::usage(format!(
+                "{path} cannot be written: there is no folder {folder}; make it first"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Records if need be, and searches.
-fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Report, Refusal> {
+pub fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Report, Refusal> {
     let wanted = case::read_oracle(&options.oracle, &options.command)?;
+    check_views(options)?;
     let interrupted = case::interruption();
     let name = match &options.recording {
         Some(name) => name.clone(),

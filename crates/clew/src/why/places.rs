@@ -44,7 +44,7 @@ impl<'a> Places<'a> {
     /// Where the code of the program, and of its own libraries, lies.
     pub fn own_code(&self, session: &Session) -> Result<Vec<(u64, u64)>, Refusal> {
         let maps = session.maps().map_err(Refusal::internal)?;
-        let code = maps.iter().filter(|m| m.prot & EXECUTABLE != 0 && self.origins.is_own_image(m.start));
+        let code = maps.iter().filter(|m| m.prot & EXECUTABLE != 0 && self.origins.is_own_mapping(m.start, m.end));
         Ok(code.map(|m| (m.start, m.end)).collect())
     }
 

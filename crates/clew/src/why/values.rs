@@ -73,6 +73,10 @@ impl Values {
         for (execution, instance) in noted.iter().zip(&instances) {
             let Some(instance) = instance else { continue };
             let (Some(node), Some((addr, len))) = (nodes.at(instance), instance.wrote) else { continue };
+            // A string instruction that is repeated stores no number.
+            if !matches!(len, 1 | 2 | 4 | 8) {
+                continue;
+            }
             let distance = symptom.slice.nodes[node as usize].distance;
             let next = Moment { tick: execution.moment.tick, pc: ends[&execution.moment.pc] };
             stores.push(Store { execution: *execution, node, distance, addr, len, next });

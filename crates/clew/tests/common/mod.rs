@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
 pub mod place;
+pub mod processes;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

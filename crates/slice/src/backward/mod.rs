@@ -614,9 +614,11 @@ impl<'w> Walk<'w> {
         let frame = || {
             let number = self.window.frame_of.get(execution as usize).copied().filter(|n| *n != 0)?;
             let slot = self.window.slots[number as usize - 1];
-            may.frame
-                .iter()
-                .find_map(|r| self.state.mem.who(slot.wrapping_add_signed(r.start), (r.end - r.start) as u64))
+            may.frame.iter().find_map(|r| {
+                // Somewhere in the frame, all offsets at once, has no length: that is as vague as a pointer.
+                let len = r.end.checked_sub(r.start)? as u64;
+                self.state.mem.who(slot.wrapping_add_signed(r.start), len)
+            })
         };
         let anywhere = || {
             let counts = may.pointers && self.options.pointers;
