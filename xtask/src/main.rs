@@ -53,6 +53,7 @@ const USAGE: &str = "usage: cargo xtask TASK [OPTIONS]
   bench record  recording and replay: ratios to native, sizes        --rounds N  --only TEXT  --quick  --no-peers
                   --publish
   bench slice   tracing, slices, memory                              --only TEXT  --quick  --no-peers  --publish
+  bench switch  trials, beside running again from the start          --quick  --publish
 
 Every suite takes --clew PATH for another binary than the workspace's own.
 ";
@@ -141,7 +142,8 @@ fn run(task: &str, mut args: Args) -> Result<bool, String> {
                 Some("engine") => show(check::run_bench(&request)?),
                 Some("record") => show(check::run_record_bench(&request)?),
                 Some("slice") => show(bench::slice::bench(&request)?),
-                _ => Err("only `bench engine`, `bench record` and `bench slice` exist".to_owned()),
+                Some("switch") => show(bench::switch::bench(&request)?),
+                _ => Err("only `bench engine`, `bench record`, `bench slice` and `bench switch` exist".to_owned()),
             }
         }
         _ => Err(format!("no task `{task}`\n\n{USAGE}")),

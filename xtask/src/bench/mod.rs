@@ -6,6 +6,7 @@
 
 pub mod record;
 pub mod slice;
+pub mod switch;
 mod table;
 mod workloads;
 

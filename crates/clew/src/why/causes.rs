@@ -1,10 +1,9 @@
 //! From what trials and dependences say to a short list of causes, the best first.
 //!
-//! Proved causes come first: of those, the nearest to the symptom by dependences and the least often executed. A branch that repairs the run need not be
-//! wrong itself: what it let happen may be, or the values that it tested. So the lines around the best one, towards the
-//! symptom and back to what made its values, come in between; then what else the symptom depends on, by the same
-//! weight.
-//! Each line is named once.
+//! Proved causes come first: of those, the nearest to the symptom by dependences and the least often executed. A branch
+//! that repairs the run need not be wrong itself: what it let happen may be, or the values that it tested. So the lines
+//! around the best one, towards the symptom and back to what made its values, come in between; then who called when a
+//! program died, and what else the symptom depends on, by the same weight. Each line is named once.
 
 use super::places::Places;
 use super::symptom::Symptom;
@@ -108,14 +107,14 @@ pub fn report(
     let around = around(&candidates, symptom, places, squash.as_mut());
     let mut around = around.into_iter().filter(|p| named.insert(key(&p.place)));
     for (n, c) in candidates.iter().take(top).enumerate() {
-        let path = path(symptom, c.node, places, squash.as_mut());
-        causes.push(proved(case, &gathered, c, path));
-        // Two causes first, if there are two.
-        if (n > 0 || candidates.len() == 1)
+        let steps = path(symptom, c.node, places, squash.as_mut());
+        causes.push(proved(case, &gathered, c, steps));
+        // Three causes first, if there are three.
+        if (n >= 2 || n + 1 == candidates.len())
             && let Some(near) = around.next()
         {
-            let path = path_of(&near, symptom, places, squash.as_mut());
-            causes.push(beside(case, near, &candidates[0], path));
+            let steps = path(symptom, near.node, places, squash.as_mut());
+            causes.push(beside(case, near, &candidates[0], steps));
         }
     }
     drop(around);
@@ -235,15 +234,6 @@ fn around(
     made.sort_by_key(|n| (n.distance, std::cmp::Reverse(n.execution)));
     let back = shown(made, None, false);
     order::interleave(forth, back, 1)
-}
-
-fn path_of(
-    near: &Beside,
-    symptom: Option<&Symptom>,
-    places: &mut Places<'_>,
-    squash: Option<&mut Squash<'_>>,
-) -> Vec<report::Step> {
-    path(symptom, near.node, places, squash)
 }
 
 /// A line around a proved cause, as a suspect.

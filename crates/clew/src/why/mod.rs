@@ -213,8 +213,12 @@ impl Searching<'_> {
         let influence = found.list.iter().map(|p| p.moment).zip(near.influence);
         self.gathered.influence = influence.collect();
         (self.gathered.nodes, self.gathered.outside) = (near.nodes, near.outside);
-        // Each place once; then other methods, and what is left of the time for the rest.
-        self.search(&mut bench, "branches", &flips[..first], share(budget, 60), true)?;
+        // Each place once; then other methods, and what is left of the time for the rest. If one of them is proved
+        // already, nothing is more useful than to try the others too.
+        let tried = self.search(&mut bench, "branches", &flips[..first], share(budget, 60), true)?;
+        if self.gathered.search.has_proof() {
+            self.search(&mut bench, "branches", &flips[tried..first], share(budget, 35), true)?;
+        }
         if !self.gathered.search.has_proof() {
             let forced = self.forced(&found, &near.distance);
             self.search(&mut bench, "branches for good", &forced, share(budget, 12), true)?;
@@ -253,7 +257,7 @@ impl Searching<'_> {
         places.any(|pc| found.count(pc) <= SELDOM)
     }
 
-    /// Tries these for at most so long.
+    /// Tries these for at most so long; answers how many were tried.
     fn search(
         &mut self,
         bench: &mut Bench<'_>,
@@ -261,9 +265,9 @@ impl Searching<'_> {
         trials: &[Trial],
         within: Duration,
         all: bool,
-    ) -> Result<(), Refusal> {
+    ) -> Result<usize, Refusal> {
         if trials.is_empty() || case::is_raised(&self.case.interrupted) {
-            return Ok(());
+            return Ok(0);
         }
         let begun = Instant::now();
         bench.until = self.case.until.min(Instant::now() + within);
@@ -278,9 +282,10 @@ impl Searching<'_> {
         if found.left > 0 {
             self.gathered.limits.push(format!("{what}: {} of {} were tried", found.tried, trials.len()));
         }
+        let tried = found.tried;
         self.gathered.search.absorb(found);
         self.gathered.phases.push((what.to_owned(), begun.elapsed().as_secs_f64()));
-        Ok(())
+        Ok(tried)
     }
 
     /// Branches that go one way for good, from their first execution on: the way they did not always go.
