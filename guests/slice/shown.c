@@ -29,7 +29,7 @@ __attribute__((noinline)) static void spin(int step) {
     volatile unsigned left = 1; /* left */
     while (left != 0) { /* waiting */
         left += (unsigned)step * 2; /* never zero */
-        if (left == 5)
+        if (left == 41)
             puts("spinning");
         fflush(stdout);
         usleep(1000);

@@ -99,11 +99,19 @@ fn what_a_relevant_slice_leaves_out_does_not_matter_on_other_paths_4() {
 fn leaving_out_potential_dependences_is_noticed() {
     let mut tally = relevant::Tally::default();
     for (n, subject) in subjects().iter().filter(|s| s.name.starts_with("omitted")).enumerate() {
-        tally.add(relevant::check_pairs(subject, MOST, 7 + n as u64, &relevant_options(n, Some(Omit::Potential))));
+        let options = relevant_options(n, Some(Omit::Potential));
+        tally.add(relevant::check_pairs(subject, MOST_WITHOUT_POTENTIAL, 7 + n as u64, &options));
+        if !tally.violations.is_empty() {
+            break;
+        }
     }
     sample::say(&format!("relevant slices without potential dependences: {tally}"));
-    assert!(tally.violations.len() * 100 > tally.counted * TOLERATED, "{tally}");
+    // Complete slices have none at all in 200 pairs.
+    assert!(!tally.violations.is_empty(), "{tally}");
 }
+
+/// Most branches that went as they did for no other reason change nothing; some are needed until one does.
+const MOST_WITHOUT_POTENTIAL: usize = 60;
 
 /// Values that are tried at most until a slicer that forgets something is found out.
 const MOST: usize = 12;

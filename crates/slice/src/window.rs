@@ -10,7 +10,7 @@
 //!
 //! A window may begin anywhere in a run. What decided about code whose functions, or branches, began before is told by
 //! naming the frame: the one that ran at the beginning, its caller, and so on. The window before knows what decided there
-//! at its end ([`Window::at_end`]).
+//! at its end (`Window::at_end`).
 
 use std::collections::{HashMap, HashSet};
 use trace::chunk::{Chunk, ChunkSink, EXPLICIT};

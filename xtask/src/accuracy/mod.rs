@@ -1,7 +1,7 @@
 //! How good answers are on real bugs whose causes are known.
 //!
 //! The bugs are the project's folder `corpus`, or one like it (`--corpus DIR`): a tool that fetches, builds and describes
-//! them, and `bugs/ID/bug.toml`. [`slices`] looks whether a line of the root cause is in the slice of the symptom, [`whys`]
+//! them, and `bugs/ID/bug.toml`. [`slices()`] looks whether a line of the root cause is in the slice of the symptom, [`whys()`]
 //! at which rank `clew why` names it. A line counts if it is at most two away, as the corpus counts. `--publish` writes the
 //! section of docs/accuracy.md.
 
