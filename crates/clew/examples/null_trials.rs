@@ -1,8 +1,8 @@
 //! Null trials of recordings: continuations without any alteration must go on as the recorded run did.
 //!
 //! `null_trials RECORDING…` opens the units of each recording, leaves the log at three moments (the beginning, a third
-//! and two thirds of the unit's ticks), lets the guest go on, and compares what the whole tree then writes to standard
-//! output and error, and how the process ends, with what was recorded. Each moment is tried twice: as trials are (`null`:
+//! and two thirds of the unit's ticks), lets the guest go on, and compares what it writes to standard output and error,
+//! and how it ends, with what the recorded unit did after that moment. Each moment is tried twice: as trials are (`null`:
 //! in step with the log while it fits) and `apart`, where the guest goes its own way at once, in the world made from the
 //! recording. One line per trial, fields separated by tabs:
 //!
@@ -13,13 +13,15 @@
 //! The status is 0 unless a recording cannot be read.
 //!
 //! May miss: some units of a recording with very many, for which a minute is not enough; in which order the two streams
-//! were written relative to each other; in which order several processes wrote their lines.
+//! were written relative to each other.
 
-use clew::written::Written;
 use model::log::{CallRecord, Ending, Kind, Origin};
-use model::serve::{Alteration, Moment, TrialEnd, TrialLimits};
+use model::serve::{Alteration, Place, TrialEnd, TrialLimits};
+use model::wire::Report;
 use recording::{Recording, Unit, UnitName};
-use session::{Budget, EngineProgram, Replayer, Session, TrialOutcome, run_altered};
+use session::{Budget, EngineProgram, ReplayOptions, Replayer, Session, TrialOutcome, run_altered};
+use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -47,13 +49,6 @@ fn main() -> ExitCode {
             }
         };
         let replayer = Replayer { engine: &engine, recording: &recording };
-        let written = match Written::gather(&replayer) {
-            Ok((written, _)) => written,
-            Err(e) => {
-                eprintln!("null_trials: {e}");
-                return ExitCode::from(2);
-            }
-        };
         let kin = if recording.units().len() == 1 { "alone" } else { "family" };
         let begun = Instant::now();
         for (n, unit) in spread(recording.units()).into_iter().enumerate() {
@@ -64,7 +59,7 @@ fn main() -> ExitCode {
                 let word = if is_inexact(&replayer, unit) { "inexact" } else { "skipped" };
                 vec![("null", "-".to_owned(), Verdict { word, text })]
             };
-            for (kind, moment, v) in check_unit(&replayer, &written, unit).unwrap_or_else(skipped) {
+            for (kind, moment, v) in check_unit(&replayer, unit).unwrap_or_else(skipped) {
                 let text = v.text.replace(['\n', '\t', '\r'], " ");
                 println!("{}\t{kin}\t{kind}\t{}\t{moment}\t{text}", v.word, unit.name);
             }
@@ -86,49 +81,49 @@ struct Verdict {
     text: String,
 }
 
+/// The recorded course of a unit: what it wrote, and when.
+struct Course {
+    /// Calls of the unit and, before its fork, of its ancestors, by time stamp: log, number of the record, tick.
+    calls: HashMap<u64, (usize, u64, u64)>,
+    /// The unit's own log.
+    log: usize,
+    /// Stream, time stamp, bytes.
+    outputs: Vec<(u8, u64, Vec<u8>)>,
+    /// The first and the last tick of the unit itself.
+    ticks: (u64, u64),
+}
+
 /// What was tried, when, and what came of it.
 type Tried = (&'static str, String, Verdict);
 
 /// Null trials at all moments of a unit.
-fn check_unit(replayer: &Replayer<'_>, written: &Written, unit: &Unit) -> Result<Vec<Tried>, String> {
+fn check_unit(replayer: &Replayer<'_>, unit: &Unit) -> Result<Vec<Tried>, String> {
     let end = unit.end.ok_or("it was killed, or its end was not recorded")?;
     if matches!(end.ending, Ending::DiskFull | Ending::Left) || unit.damage.is_some() {
         return Err("its recording is cut".into());
     }
+    let course = Course::of(replayer, &unit.name, end.tick)?;
     let mut session = Session::open(replayer, &unit.name).map_err(|e| e.to_string())?;
-    let (first, last) = (first_tick(replayer, unit).min(end.tick), end.tick);
+    let (first, last) = course.ticks;
     let mut moments: Vec<u64> = (0..MOMENTS).map(|n| first + (last - first) * n / MOMENTS).collect();
     moments.dedup();
-    // What comes behind an `execve` is in another log, so nothing is in step with it.
-    let in_step = (end.ending != Ending::Replaced).then_some(("null", Alteration::Null));
-    let kinds: Vec<_> = in_step.into_iter().chain([("apart", Alteration::Apart)]).collect();
     let mut verdicts = Vec::new();
     for tick in moments {
         session.seek_tick(tick, &mut || false).map_err(|e| e.to_string())?;
         if session.ended().is_some() {
             continue;
         }
-        let moment = session.place().moment;
-        for (kind, alteration) in &kinds {
-            let outcome = session.copy().and_then(|live| run_altered(&live, alteration.clone(), &budget()));
-            let mut verdict = judge(replayer.recording, written, unit, moment, outcome.map_err(|e| e.to_string())?);
+        let place = session.place().clone();
+        for (kind, alteration) in [("null", Alteration::Null), ("apart", Alteration::Apart)] {
+            let outcome = session.copy().and_then(|live| run_altered(&live, alteration, &budget()));
+            let mut verdict = course.judge(unit, &place, &outcome.map_err(|e| e.to_string())?);
             if verdict.word != "same" && is_inexact(replayer, unit) {
                 verdict.word = "inexact";
             }
-            verdicts.push((*kind, moment.to_string(), verdict));
+            verdicts.push((kind, place.moment.to_string(), verdict));
         }
     }
     Ok(verdicts)
-}
-
-/// The first tick of the unit itself: before its first call has come back, a forked one is still its parent.
-fn first_tick(replayer: &Replayer<'_>, unit: &Unit) -> u64 {
-    if !matches!(unit.start.origin, Origin::Fork { .. }) {
-        return 0;
-    }
-    let Ok(log) = replayer.recording.log(&unit.name) else { return 0 };
-    let first = log.records().find(|(_, raw)| raw.kind == Kind::Call);
-    first.and_then(|(_, raw)| CallRecord::decode(raw.payload)).map_or(0, |c| c.tick + 1)
 }
 
 /// Is the recording of the unit, or of one that it was forked from, inexact and says so?
@@ -142,61 +137,84 @@ fn budget() -> Budget {
     Budget { limits, wall: Duration::from_secs(60), ..Budget::default() }
 }
 
-/// How the process of a unit ended, perhaps as another image; nothing if nobody knows.
-fn end_of(recording: &Recording, unit: &Unit) -> Option<(Ending, u32)> {
-    let end = unit.end?;
-    if end.ending != Ending::Replaced {
-        return Some((end.ending, end.status));
+impl Course {
+    fn of(replayer: &Replayer<'_>, unit: &UnitName, last: u64) -> Result<Course, String> {
+        let lineage = replayer.recording.lineage(unit).map_err(|e| e.to_string())?;
+        let mut calls = HashMap::new();
+        let mut first = 0;
+        for (log_number, name) in lineage.iter().enumerate() {
+            let log = replayer.recording.log(name).map_err(|e| e.to_string())?;
+            let all = log.records().filter(|(_, raw)| raw.kind == Kind::Call);
+            let all = all.filter_map(|(number, raw)| CallRecord::decode(raw.payload).map(|c| (number, c)));
+            let forked = matches!(recorded(replayer, name)?.start.origin, Origin::Fork { .. });
+            first = 0;
+            for (n, (number, c)) in all.enumerate() {
+                calls.insert(c.time, (log_number, number, c.tick));
+                if n == 0 && forked {
+                    // Before its first call has come back it is still its parent.
+                    first = c.tick + 1;
+                }
+            }
+        }
+        let mut outputs = Vec::new();
+        let options = ReplayOptions { emit: true, ..ReplayOptions::default() };
+        let results = replayer.run(unit, &options, |packet| {
+            if let Report::Output { stream, time, bytes } = &packet.report {
+                outputs.push((*stream, *time, bytes.clone()));
+            }
+        });
+        let results = results.map_err(|e| e.to_string())?;
+        if let Some(why) = results.values().find_map(|r| r.difference.clone()) {
+            return Err(format!("its replay differs: {why}"));
+        }
+        Ok(Course { calls, log: lineage.len() - 1, outputs, ticks: (first.min(last), last) })
     }
-    let name = unit.name.to_string();
-    let next = recording.units().iter().find(|u| u.start.origin == Origin::Exec { unit: name.clone() })?;
-    end_of(recording, next)
-}
 
-fn judge(recording: &Recording, written: &Written, unit: &Unit, moment: Moment, outcome: TrialOutcome) -> Verdict {
-    let recorded = end_of(recording, unit);
-    let ends_so = match (&outcome.end, recorded) {
-        (TrialEnd::Exited(a), Some((Ending::Exited, b))) => *a == b,
-        (TrialEnd::Signaled { signal, .. }, Some((Ending::Signaled, b))) => *signal == b,
-        (_, None) => true,
-        _ => false,
-    };
-    if let TrialEnd::Lost(why) = &outcome.end
-        && !ends_so
-    {
-        return Verdict { word: "lost", text: why.clone() };
+    /// What was written to a stream from a place on.
+    fn after(&self, place: &Place, stream: u8) -> Vec<u8> {
+        let later = |time: &u64| {
+            self.calls.get(time).is_some_and(|(log, record, tick)| match tick.cmp(&place.moment.tick) {
+                Ordering::Equal => (*log, *record) >= (self.log, place.record),
+                order => order.is_gt(),
+            })
+        };
+        let wanted = self.outputs.iter().filter(|(s, time, _)| *s == stream && later(time));
+        wanted.flat_map(|(_, _, bytes)| bytes.iter().copied()).collect()
     }
-    let end = outcome.end.clone();
-    let is = written.altered(unit.name, moment, outcome.output, &outcome.children);
-    let several = recording.units().len() > 1;
-    let differences = [1, 2].into_iter().filter_map(|stream| {
-        let text = difference(&stream_of(&written.all(), stream), &stream_of(&is, stream), several)?;
-        Some(format!("stream {stream} {text}; it ends with {end:?}"))
-    });
-    let ends = format!("it ends with {end:?}, recorded was {recorded:?}");
-    match differences.chain((!ends_so).then_some(ends)).next() {
-        Some(text) => Verdict { word: "differs", text },
-        None => Verdict { word: "same", text: String::new() },
-    }
-}
 
-/// All that was written to one stream.
-fn stream_of(output: &[(u8, Vec<u8>)], stream: u8) -> Vec<u8> {
-    output.iter().filter(|(s, _)| *s == stream).flat_map(|(_, b)| b.iter().copied()).collect()
+    fn judge(&self, unit: &Unit, place: &Place, outcome: &TrialOutcome) -> Verdict {
+        let recorded = unit.end.map(|e| (e.ending, e.status));
+        let ends_so = match (&outcome.end, recorded) {
+            (TrialEnd::Exited(a), Some((Ending::Exited, b))) => *a == b,
+            (TrialEnd::Signaled { signal, .. }, Some((Ending::Signaled, b))) => *signal == b,
+            // What comes behind is another unit.
+            (TrialEnd::Lost(why), Some((Ending::Replaced, _))) => why.starts_with("it wants to execute"),
+            _ => false,
+        };
+        if let TrialEnd::Lost(why) = &outcome.end
+            && !ends_so
+        {
+            return Verdict { word: "lost", text: why.clone() };
+        }
+        let differences = [1, 2].into_iter().filter_map(|stream| {
+            let text = difference(&self.after(place, stream), &outcome.stream(stream))?;
+            Some(format!("stream {stream} {text}; it ends with {:?}", outcome.end))
+        });
+        let ends = format!("it ends with {:?}, recorded was {recorded:?}", outcome.end);
+        match differences.chain((!ends_so).then_some(ends)).next() {
+            Some(text) => Verdict { word: "differs", text },
+            None => Verdict { word: "same", text: String::new() },
+        }
+    }
 }
 
 fn recorded<'a>(replayer: &Replayer<'a>, name: &UnitName) -> Result<&'a Unit, String> {
     replayer.recording.unit(name).map_err(|e| e.to_string())
 }
 
-/// The first difference of two outputs. The lines of several processes may come in any order.
-fn difference(was: &[u8], is: &[u8], several: bool) -> Option<String> {
-    let lines = |bytes: &[u8]| {
-        let mut lines: Vec<Vec<u8>> = bytes.split(|b| *b == b'\n').map(<[u8]>::to_vec).collect();
-        lines.sort();
-        lines
-    };
-    if was == is || several && lines(was) == lines(is) {
+/// The first difference of two outputs.
+fn difference(was: &[u8], is: &[u8]) -> Option<String> {
+    if was == is {
         return None;
     }
     let at = was.iter().zip(is).take_while(|(a, b)| a == b).count();

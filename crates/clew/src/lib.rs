@@ -30,7 +30,7 @@ mod startup;
 mod stats;
 mod switch;
 mod why;
-pub mod written;
+mod written;
 
 use clap::Parser;
 use startup::Startup;

@@ -44,16 +44,15 @@ type Clock = Vec<Call>;
 pub struct Written {
     chunks: Vec<Chunk>,
     clocks: BTreeMap<UnitName, Clock>,
-    /// Where units come from: forked ones from whom and when, images from those they replaced.
+    /// Forked units: whose, and when.
     forks: BTreeMap<UnitName, (UnitName, u64)>,
-    replaced: BTreeMap<UnitName, UnitName>,
 }
 
 impl Written {
     /// Replays everything once and listens. Answers also in what the replay differs from the recording.
     pub fn gather(replayer: &Replayer<'_>) -> Result<(Written, Vec<String>), Error> {
         let recording = replayer.recording;
-        let (clocks, forks, replaced) = (clocks(recording), forks(recording), replaced(recording));
+        let (clocks, forks) = (clocks(recording), forks(recording));
         let mut by_time = HashMap::new();
         for (unit, clock) in &clocks {
             by_time.extend(clock.iter().map(|call| ((unit.pid, call.time), (*unit, *call))));
@@ -75,7 +74,7 @@ impl Written {
             differences.extend(results.iter().filter_map(differs));
         }
         chunks.sort_by_key(|c| c.time);
-        Ok((Written { chunks, clocks, forks, replaced }, differences))
+        Ok((Written { chunks, clocks, forks }, differences))
     }
 
     /// Everything, as the recorded run wrote it.
@@ -160,28 +159,19 @@ impl Written {
         before.map_or(0, |call| call.time)
     }
 
-    /// Does `other` come from a fork of `unit` at or after this tick, and not from one of these children, or is it what the
-    /// unit became?
+    /// Does `other` come from a fork of `unit` at or after this tick, and not from one of these children?
     fn comes_later(&self, other: UnitName, unit: UnitName, tick: u64, children: &[u32]) -> bool {
-        let mut at = other;
-        // As many generations as there are units: a damaged recording may go in circles.
-        for _ in 0..=self.forks.len() + self.replaced.len() {
-            match (self.forks.get(&at), self.replaced.get(&at)) {
-                (Some((parent, forked)), _) if *parent == unit => {
-                    return *forked >= tick && !children.contains(&at.pid);
-                }
-                (_, Some(before)) if *before == unit => return true,
-                (Some((from, _)), _) | (None, Some(from)) => at = *from,
-                (None, None) => return false,
+        let (mut at, mut generations) = (other, 0);
+        while let Some((parent, forked)) = self.forks.get(&at) {
+            if *parent == unit {
+                return *forked >= tick && !children.contains(&at.pid);
+            }
+            (at, generations) = (*parent, generations + 1);
+            if generations > self.forks.len() {
+                break;
             }
         }
         false
-    }
-
-    /// Units that another one started or became, also through others.
-    pub fn come_from(&self, unit: UnitName) -> impl Iterator<Item = UnitName> {
-        let others = self.forks.keys().chain(self.replaced.keys()).copied();
-        others.filter(move |other| self.comes_later(*other, unit, 0, &[]))
     }
 
     /// The tick of the last call of a unit.
@@ -245,15 +235,6 @@ fn forks(recording: &Recording) -> BTreeMap<UnitName, (UnitName, u64)> {
         }
     }
     forks
-}
-
-/// The images that replaced others of their processes.
-fn replaced(recording: &Recording) -> BTreeMap<UnitName, UnitName> {
-    let before = |unit: &recording::Unit| match &unit.start.origin {
-        Origin::Exec { unit: before } => before.parse().ok().map(|before| (unit.name, before)),
-        _ => None,
-    };
-    recording.units().iter().filter_map(before).collect()
 }
 
 /// The whole recorded run.

@@ -27,11 +27,11 @@ impl HiddenFds {
             (None, None) => (-1, -1),
         };
         HiddenFds {
-            control: be_high(config.control_fd),
-            engine: be_high(config.engine_fd),
-            folder: be_high(folder),
-            store: be_high(store),
-            translations: be_high(config.translations_fd.unwrap_or(-1)),
+            control: move_up(config.control_fd),
+            engine: move_up(config.engine_fd),
+            folder: move_up(folder),
+            store: move_up(store),
+            translations: move_up(config.translations_fd.unwrap_or(-1)),
         }
     }
 
@@ -92,24 +92,16 @@ impl Elsewhere {
     }
 }
 
-/// A descriptor's number, which is a high one from now on. One that is stays: the belt around a trial knows it.
-fn be_high(fd: i32) -> i32 {
-    if fd >= 0 && fd as u64 >= lowest_high() { fd } else { move_up(fd) }
-}
-
-fn lowest_high() -> u64 {
-    let mut limit = [0u64; 2];
-    // SAFETY: the kernel writes two words (RLIMIT_NOFILE is 7).
-    unsafe { sys::raw3(nr::GETRLIMIT, 7, limit.as_mut_ptr() as u64, 0) };
-    WANTED.min(limit[0].saturating_sub(8)).max(3)
-}
-
 /// Moves a descriptor to the first free high number; keeps it where it is if there is none.
 fn move_up(fd: i32) -> i32 {
     if fd < 0 {
         return fd;
     }
-    for from in [lowest_high(), 3] {
+    let mut limit = [0u64; 2];
+    // SAFETY: the kernel writes two words (RLIMIT_NOFILE is 7).
+    unsafe { sys::raw3(nr::GETRLIMIT, 7, limit.as_mut_ptr() as u64, 0) };
+    let floor = WANTED.min(limit[0].saturating_sub(8)).max(3);
+    for from in [floor, 3] {
         // SAFETY: duplicates and closes our own descriptor; it stays open across execve on purpose.
         unsafe {
             let r = sys::raw3(nr::FCNTL, fd as u64, F_DUPFD, from);

@@ -118,7 +118,6 @@ pub mod err {
     pub const EEXIST: i64 = 17;
     pub const EINVAL: i64 = 22;
     pub const EDEADLK: i64 = 35;
-    pub const ENAMETOOLONG: i64 = 36;
     pub const ENOSYS: i64 = 38;
     pub const ELOOP: i64 = 40;
     pub const ETIMEDOUT: i64 = 110;

@@ -3,14 +3,13 @@
 //! It lies in a memfd whose number is the engine's first argument. Both sides are built from the same sources in one
 //! binary, so there is a version check but no compatibility code. Decoding never panics.
 
-use crate::handover::Handover;
 use crate::region::RegionPoint;
 use crate::wire::{Reader, Writer};
 use crate::{Cpu, GuestAddr, Mode};
 use alloc::{string::String, vec::Vec};
 
 /// First word of a configuration; changes whenever the encoding does.
-const CONFIG_MAGIC: u32 = 0x434c_4304;
+const CONFIG_MAGIC: u32 = 0x434c_4303;
 
 /// How an engine is to run its guest.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -81,8 +80,6 @@ pub struct ReplayConfig {
     pub serve: bool,
     /// For tests of the comparison itself: at this tick one bit of the guest's state is changed ([`Disturb`]).
     pub disturb: Option<Disturb>,
-    /// The log is one start, and the guest goes on in the world of a trial whose last image executed this one.
-    pub handover: Option<Handover>,
 }
 
 /// A fork whose child has a log.
@@ -290,10 +287,6 @@ impl Writer {
         self.u8(d.register);
         self.u64(d.addr);
         self.u8(d.bit);
-        self.u8(c.handover.is_some() as u8);
-        if let Some(h) = &c.handover {
-            self.handover(h);
-        }
     }
 }
 
@@ -348,7 +341,6 @@ impl Reader<'_> {
             emit: flags & 2 != 0,
             serve: flags & 4 != 0,
             disturb: (flags & 8 != 0).then_some(d),
-            handover: if self.u8()? != 0 { Some(self.handover()?) } else { None },
         })
     }
 }
@@ -356,7 +348,6 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handover::Behind;
 
     #[test]
     fn a_configuration_survives_the_wire() {
@@ -392,23 +383,6 @@ mod tests {
                 files_fd: 8,
                 serve: true,
                 disturb: Some(Disturb { tick: 1, register: 16, addr: 3, bit: 5 }),
-                handover: Some(Handover {
-                    tick: 5,
-                    numbers: alloc::vec![(0, 1), (3, 0)],
-                    entries: alloc::vec![
-                        (Behind::Out(2), false),
-                        (Behind::Stream { bytes: alloc::vec![7], ends: true }, true),
-                        (Behind::Real { fd: 9, live: true }, false),
-                        (Behind::Kept { file: 1, flags: 2, position: 3 }, false),
-                        (Behind::Unknown, false),
-                    ],
-                    overlay: alloc::vec![(b"/a".to_vec(), None), (b"/b".to_vec(), Some(4))],
-                    children: alloc::vec![(7, 8)],
-                    is_child: true,
-                    common: alloc::vec![1, 2],
-                    spent: alloc::vec![11],
-                    ..Handover::default()
-                }),
                 ..ReplayConfig::default()
             }),
             ..Config::default()

@@ -6,7 +6,6 @@
 extern crate alloc;
 
 pub mod config;
-pub mod handover;
 pub mod layout;
 pub mod log;
 pub mod region;

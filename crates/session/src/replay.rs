@@ -90,7 +90,6 @@ impl<'a> Replayer<'a> {
                 emit: options.emit,
                 serve: options.serve,
                 disturb: options.disturb,
-                handover: None,
             }),
             ..Config::default()
         };

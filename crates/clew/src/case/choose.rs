@@ -116,16 +116,6 @@ pub fn main_unit(recording: &Recording) -> Option<UnitName> {
     recording.units().iter().map(|u| u.name).filter(|n| n.pid == first.name.pid).max()
 }
 
-/// The image that replaced a unit, which is always a later one of its process.
-fn next_image(recording: &Recording, unit: UnitName) -> Option<UnitName> {
-    let before = |u: &recording::Unit| match &u.start.origin {
-        Origin::Exec { unit } => unit.parse().ok(),
-        _ => None,
-    };
-    let later = recording.units().iter().filter(|u| u.name.image > unit.image);
-    later.filter(|u| before(u) == Some(unit)).map(|u| u.name).next()
-}
-
 /// How a unit ended. One without an end was running when the recording was stopped.
 fn ended(recording: &Recording, unit: UnitName) -> End {
     let Some(end) = recording.unit(&unit).ok().and_then(|u| u.end) else { return End::StillRunning };
@@ -133,8 +123,6 @@ fn ended(recording: &Recording, unit: UnitName) -> End {
         Ending::Signaled if FROM_OUTSIDE.contains(&end.status) => End::StillRunning,
         Ending::Signaled => End::Signaled { signal: end.status, pc: end.pc },
         Ending::Exited => End::Exited(end.status),
-        // The process went on as another program.
-        Ending::Replaced => next_image(recording, unit).map_or(End::StillRunning, |next| ended(recording, next)),
-        Ending::DiskFull | Ending::Left => End::StillRunning,
+        Ending::Replaced | Ending::DiskFull | Ending::Left => End::StillRunning,
     }
 }

@@ -19,7 +19,6 @@ use crate::message::Messages;
 use crate::startup::Startup;
 use crate::written::Written;
 use diagnose::{Failing, Failure, Oracle};
-use model::log::Ending;
 use model::serve::{Moment, TrialLimits};
 use recording::UnitName;
 use session::{Budget, EngineProgram, Replayer, Session};
@@ -146,14 +145,8 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Ticks of the recorded unit and of all that it started or became: a trial runs those as well.
-    fn recorded_ticks(&self) -> u64 {
-        let ticks = |unit: &UnitName| self.opened.recording.unit(unit).ok().and_then(|u| u.end).map_or(0, |e| e.tick);
-        ticks(&self.unit) + self.written.come_from(self.unit).map(|u| ticks(&u)).sum::<u64>()
-    }
-
     fn budget(&self, hangs_at: Option<Moment>) -> Budget {
-        let recorded = self.recorded_ticks();
+        let recorded = self.opened.recording.unit(&self.unit).ok().and_then(|u| u.end).map_or(0, |e| e.tick);
         let ticks = match self.failing.failure {
             // The recorded run was cut, and most trials will hang as it did.
             Failure::Hang => hangs_at.map_or(recorded, |m| m.tick).saturating_mul(4).clamp(2_000_000, 50_000_000),
@@ -170,7 +163,7 @@ impl<'a> Case<'a> {
     /// own before that.
     pub fn witness(&self, session: &mut Session, branches: &Branches) -> Option<Witness> {
         let Failure::Crash { signal, pc } = self.failing.failure else { return None };
-        let end = self.opened.recording.unit(&self.unit).ok()?.end.filter(|e| e.ending == Ending::Signaled)?;
+        let end = self.opened.recording.unit(&self.unit).ok()?.end?;
         let (moment, first) = match signal {
             SIGABRT => {
                 let thread = thread_at(session, Moment { tick: end.tick, pc })?;

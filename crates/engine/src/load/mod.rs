@@ -83,20 +83,11 @@ fn error(errno: i64, message: String) -> LoadError {
 
 /// Opens the program at `path` and follows `#!` lines. Checks everything that `execve` checks before it commits.
 pub fn open(dir: u64, path: &[u8], argv: &[Vec<u8>]) -> Result<Program, LoadError> {
-    let mut dir = dir;
-    open_by(path, argv, &mut |path| open_executable(core::mem::replace(&mut dir, AT_FDCWD), path))
-}
-
-/// As [`open`], where `executable` opens files by their names: first the program, then what `#!` lines name.
-pub fn open_by(
-    path: &[u8],
-    argv: &[Vec<u8>],
-    executable: &mut dyn FnMut(&[u8]) -> Result<u64, LoadError>,
-) -> Result<Program, LoadError> {
     let mut path = path.to_vec();
     let mut argv = argv.to_vec();
+    let mut dir = dir;
     for _ in 0..SCRIPTS {
-        let fd = executable(&path)?;
+        let fd = open_executable(dir, &path)?;
         let mut head = [0u8; 4096];
         let n = pread(fd, 0, &mut head);
         let head = &head[..n];
@@ -106,6 +97,7 @@ pub fn open_by(
             let args: Vec<&[u8]> = argv.iter().map(|a| a.as_slice()).collect();
             argv = s.argv(&path, &args);
             path = s.interpreter.clone();
+            dir = AT_FDCWD;
             continue;
         }
         let parsed = elf::parse(head, file_len(fd), &mut |at, buf| pread(fd, at, buf) == buf.len());
@@ -257,16 +249,9 @@ pub fn stack_limit() -> u64 {
 
 /// The program interpreter that `program` asks for.
 pub fn interpreter_of(program: &Program) -> Result<Option<Program>, LoadError> {
-    interpreter_by(program, &mut |path| open_executable(AT_FDCWD, path))
-}
-
-/// As [`interpreter_of`], where `executable` opens the file by its name.
-pub fn interpreter_by(
-    program: &Program,
-    executable: &mut dyn FnMut(&[u8]) -> Result<u64, LoadError>,
-) -> Result<Option<Program>, LoadError> {
     let Some(path) = &program.elf.interpreter else { return Ok(None) };
-    opened(executable(path)?, path).map(Some)
+    let fd = open_executable(AT_FDCWD, path)?;
+    opened(fd, path).map(Some)
 }
 
 /// An image in an open file, whose name is `path`.

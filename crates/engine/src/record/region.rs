@@ -247,7 +247,7 @@ impl Engine {
         open_same(self.exe.as_bytes(), self.region.program)
     }
 
-    pub fn ignored_signals(&self) -> u64 {
+    pub(super) fn ignored_signals(&self) -> u64 {
         (1..=64).filter(|s| self.actions.get(*s).handler == 1).map(crate::signals::bit).sum()
     }
 }

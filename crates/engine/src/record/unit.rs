@@ -227,7 +227,7 @@ pub(super) fn clock(id: u64) -> u64 {
     ts[0].wrapping_mul(1_000_000_000).wrapping_add(ts[1])
 }
 
-pub fn working_folder() -> Vec<u8> {
+pub(super) fn working_folder() -> Vec<u8> {
     const GETCWD: u64 = 79;
     let mut buffer = [0u8; 4096];
     // SAFETY: the kernel writes into our buffer.

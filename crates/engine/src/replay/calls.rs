@@ -169,7 +169,7 @@ fn finish(e: &mut Engine, t: &mut Thread, g: &mut Gate, now: &InCall, record: &C
                 advance(e);
                 replay(e).in_call = Some(*now);
             } else if e.in_step().is_some() {
-                in_step::executes(e, t, g, now);
+                in_step::executes(e, now.nr, &now.args);
             } else {
                 super::ended(e, 2, 0);
             }

@@ -3,8 +3,7 @@
 //! It tells which descriptor leads to the standard streams, and is what a trial's world starts from.
 //! May miss: descriptors that came in a message (they count as unknown), and positions that another process moved.
 
-use crate::sys::err;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use model::log::{CallRecord, DescriptorKind, DescriptorRecord, RestRecord};
 
@@ -24,67 +23,6 @@ pub struct Object {
     pub emptied: bool,
 }
 
-/// What is waited for with an epoll instance.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Interest {
-    pub fd: u32,
-    pub events: u32,
-    pub data: u64,
-    /// Events that the guest was last told of.
-    pub told: u32,
-}
-
-impl Interest {
-    /// `epoll_ctl` on a list.
-    pub fn control(list: &mut Vec<Interest>, op: u64, fd: u32, event: u64) -> i64 {
-        const ADD: u64 = 1;
-        const REMOVE: u64 = 2;
-        const CHANGE: u64 = 3;
-        let known = list.iter().position(|i| i.fd == fd);
-        let wanted = || {
-            let (events, data) = (crate::sys::read_u32(event)?, crate::sys::read_u64(event + 4)?);
-            Some(Interest { fd, events, data, told: 0 })
-        };
-        match (op, known) {
-            (ADD, Some(_)) => return -err::EEXIST,
-            (REMOVE | CHANGE, None) => return -err::ENOENT,
-            (REMOVE, Some(n)) => drop(list.remove(n)),
-            (ADD | CHANGE, _) => match (wanted(), known) {
-                (None, _) => return -err::EFAULT,
-                (Some(interest), Some(n)) => list[n] = interest,
-                (Some(interest), None) => list.push(interest),
-            },
-            _ => return -err::EINVAL,
-        }
-        0
-    }
-}
-
-/// When a timer ends, in nanoseconds of the unit's own time, and how often again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Timer {
-    pub deadline: Option<u64>,
-    pub interval: u64,
-}
-
-impl Timer {
-    /// The timer when it has ended so often and somebody was told.
-    pub fn after(self, times: u64) -> Timer {
-        let next = |d: u64| d.saturating_add(self.interval.saturating_mul(times));
-        Timer { deadline: self.deadline.filter(|_| self.interval != 0).map(next), ..self }
-    }
-}
-
-/// What descriptors of other kinds lead to, as far as their state is known from calls.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Special {
-    Epoll(Vec<Interest>),
-    /// A counter, and whether it is a semaphore.
-    Counter(u64, bool),
-    Timer(Timer),
-    Signals,
-}
-
 /// What the guest wrote into a file.
 pub struct Written {
     pub path: Vec<u8>,
@@ -100,13 +38,7 @@ const WRITTEN_MAX: usize = 32 << 20;
 #[derive(Default)]
 pub struct Table {
     pub fds: BTreeMap<u32, usize>,
-    /// Those that an `execve` closes.
-    pub cloexec: BTreeSet<u32>,
     pub objects: Vec<Object>,
-    /// Epoll instances and their like, by the places of their objects.
-    pub specials: BTreeMap<usize, Special>,
-    /// Pipes that the guest made: both ends, as places among the objects.
-    pub pipes: Vec<(usize, usize)>,
     /// Bytes that the kernel moves with the call that comes next.
     moved: Vec<&'static [u8]>,
     /// Files that were written to.
@@ -115,36 +47,7 @@ pub struct Table {
 }
 
 const F_DUPFD: u64 = 0;
-const F_SETFD: u64 = 2;
-const F_SETFL: u64 = 4;
 const F_DUPFD_CLOEXEC: u64 = 1030;
-pub const O_NONBLOCK: u64 = 0o4000;
-const O_CLOEXEC: u64 = 0o2_000_000;
-
-/// The flags with which a call makes a descriptor, as `open` writes them.
-pub fn flags_asked(number: u64, args: &[u64; 6]) -> u64 {
-    match number {
-        2 | 53 | 41 | 283 | 290 | 293 => args[1],
-        257 | 292 => args[2],
-        288 | 289 => args[3],
-        291 | 294 => args[0],
-        // openat2, with a structure that begins with them; memfd_create has a number of its own for close-on-exec.
-        437 => crate::sys::read_u64(args[2]).unwrap_or(0),
-        319 if args[1] & 1 != 0 => O_CLOEXEC,
-        72 if args[1] == F_DUPFD_CLOEXEC => O_CLOEXEC,
-        _ => 0,
-    }
-}
-
-/// Is the descriptor that a call makes closed by an `execve`?
-pub fn asks_cloexec(number: u64, args: &[u64; 6]) -> bool {
-    flags_asked(number, args) & O_CLOEXEC != 0
-}
-
-/// Which calls make one descriptor, and answer its number.
-fn makes_one(number: u64) -> bool {
-    matches!(number, 2 | 32 | 33 | 41 | 43 | 85 | 213 | 253 | 257 | 282..=284 | 288..=292 | 294 | 319 | 434 | 437)
-}
 
 impl Table {
     /// A descriptor that was open at the start.
@@ -190,32 +93,6 @@ impl Table {
         }
     }
 
-    /// What a call that succeeded says about closing at an `execve`, and about waiting.
-    fn note_flags(&mut self, record: &CallRecord) {
-        let [fd, command, value, ..] = record.args;
-        let number = u64::from(record.nr);
-        let mark = |set: &mut BTreeSet<u32>, fd: u32, on: bool| if on { set.insert(fd) } else { set.remove(&fd) };
-        match (number, command) {
-            (72, F_SETFD) => drop(mark(&mut self.cloexec, fd as u32, value & 1 != 0)),
-            (72, F_SETFL) => {
-                if let Some(o) = self.object_mut(fd) {
-                    o.flags = o.flags & !(O_NONBLOCK as u32) | (value & O_NONBLOCK) as u32;
-                }
-            }
-            (72, F_DUPFD | F_DUPFD_CLOEXEC) => {
-                mark(&mut self.cloexec, record.result as u32, command == F_DUPFD_CLOEXEC);
-            }
-            (436, _) if value & 4 != 0 => {
-                let range = fd as u32..=command as u32;
-                self.cloexec.extend(self.fds.keys().copied().filter(|n| range.contains(n)));
-            }
-            _ if makes_one(number) => {
-                mark(&mut self.cloexec, record.result as u32, asks_cloexec(number, &record.args));
-            }
-            _ => {}
-        }
-    }
-
     /// A call of the recorded guest succeeded.
     pub fn call(&mut self, record: &CallRecord) {
         let [a, b, c, ..] = record.args;
@@ -226,16 +103,8 @@ impl Table {
         let n = result as u64;
         match record.nr {
             // read, readv, recvfrom: positions; lseek sets one.
-            1 | 18 | 20 => {
-                self.writes(record);
-                if let Some(Special::Counter(value, _)) = self.special_mut(a) {
-                    *value = value.saturating_add(crate::sys::read_u64(b).unwrap_or(0));
-                }
-            }
-            0 | 19 => {
-                self.moves(a, n);
-                self.read_special(record);
-            }
+            1 | 18 | 20 => self.writes(record),
+            0 | 19 => self.moves(a, n),
             8 => {
                 if let Some(o) = self.object_mut(a) {
                     o.position = n;
@@ -261,63 +130,11 @@ impl Table {
             // close_range without CLOEXEC.
             436 if c & 4 == 0 => self.fds.retain(|fd, _| !(a as u32..=b as u32).contains(fd)),
             // socket, accept, accept4: a descriptor of a socket; the others of something else.
-            41 | 43 | 288 => {
-                let flags = 2 | flags_asked(record.nr.into(), &record.args) & O_NONBLOCK;
-                self.open(n as u32, DescriptorKind::Socket, flags as u32, 0);
-            }
+            41 | 43 | 288 => self.open(n as u32, DescriptorKind::Socket, 2, 0),
             213 | 253 | 282 | 283 | 284 | 289 | 290 | 291 | 294 | 319 | 434 => {
-                let flags = 2 | flags_asked(record.nr.into(), &record.args) & O_NONBLOCK;
-                self.open(n as u32, DescriptorKind::Other, flags as u32, 0);
-                self.made_special(record);
+                self.open(n as u32, DescriptorKind::Other, 2, 0);
             }
-            233 => {
-                if let Some(Special::Epoll(list)) = self.special_mut(a) {
-                    Interest::control(list, b, c as u32, record.args[3]);
-                }
-            }
-            286 => self.timer_set(record),
             22 | 293 | 53 => self.pair(record),
-            _ => {}
-        }
-        self.note_flags(record);
-    }
-
-    fn special_mut(&mut self, fd: u64) -> Option<&mut Special> {
-        let at = self.fds.get(&(fd as u32))?;
-        self.specials.get_mut(at)
-    }
-
-    /// The object that was made last is of a kind whose state is followed.
-    fn made_special(&mut self, record: &CallRecord) {
-        let special = match record.nr {
-            213 | 291 => Special::Epoll(Vec::new()),
-            284 => Special::Counter(record.args[0] & 0xffff_ffff, false),
-            290 => Special::Counter(record.args[0] & 0xffff_ffff, record.args[1] & 1 != 0),
-            283 => Special::Timer(Timer::default()),
-            282 | 289 => Special::Signals,
-            _ => return,
-        };
-        self.specials.insert(self.objects.len() - 1, special);
-    }
-
-    /// `timerfd_settime`. A point in time is taken for one that comes at once: what the clock was is not known here.
-    fn timer_set(&mut self, record: &CallRecord) {
-        const ABSOLUTE: u64 = 1;
-        let [fd, flags, new, ..] = record.args;
-        let time = crate::trial::threads::timespec;
-        let (interval, value) = (time(new).unwrap_or(0), time(new + 16).unwrap_or(0));
-        let ahead = if flags & ABSOLUTE != 0 { 0 } else { value };
-        if let Some(Special::Timer(timer)) = self.special_mut(fd) {
-            *timer = Timer { deadline: (value != 0).then_some(record.tick.saturating_add(ahead)), interval };
-        }
-    }
-
-    /// A counter or a timer was read.
-    fn read_special(&mut self, record: &CallRecord) {
-        let times = crate::sys::read_u64(record.args[1]).unwrap_or(1);
-        match self.special_mut(record.args[0]) {
-            Some(Special::Counter(value, _)) => *value = value.saturating_sub(times),
-            Some(Special::Timer(timer)) => *timer = timer.after(times),
             _ => {}
         }
     }
@@ -330,20 +147,8 @@ impl Table {
             (record.args[0], DescriptorKind::Pipe)
         };
         if let (Some(r), Some(w)) = (crate::sys::read_u32(at), crate::sys::read_u32(at + 4)) {
-            let asked = flags_asked(record.nr.into(), &record.args);
-            let waits = (asked & O_NONBLOCK) as u32;
-            self.open(r, kind, waits, 0);
-            self.open(w, kind, 1 | waits, 0);
-            if kind == DescriptorKind::Pipe {
-                self.pipes.push((self.objects.len() - 2, self.objects.len() - 1));
-            }
-            for fd in [r, w] {
-                if asked & O_CLOEXEC != 0 {
-                    self.cloexec.insert(fd)
-                } else {
-                    self.cloexec.remove(&fd)
-                };
-            }
+            self.open(r, kind, 0, 0);
+            self.open(w, kind, 1, 0);
         }
     }
 

@@ -130,18 +130,6 @@ impl Replay {
         }
     }
 
-    /// All that is known of kept files, as records: their kinds and payloads.
-    pub fn each_kept(&self, each: &mut dyn FnMut(Kind, &[u8])) {
-        for file in self.files.values() {
-            each(Kind::File, &file.encode());
-        }
-        for (id, bytes) in &self.contents {
-            let mut payload = u64::from(*id).to_le_bytes().to_vec();
-            payload.extend_from_slice(bytes);
-            each(Kind::Content, &payload);
-        }
-    }
-
     /// Which of the logs is read now.
     pub fn log_number(&self) -> usize {
         self.log
@@ -232,7 +220,7 @@ pub fn begin(e: &mut Engine, t: &mut Thread, mut source: Source) {
     }
     crate::signals::block_everything();
     let mut region = source.region.take();
-    let made = Replay {
+    let replay = Replay {
         source,
         log: 0,
         at: 0,
@@ -250,16 +238,15 @@ pub fn begin(e: &mut Engine, t: &mut Thread, mut source: Source) {
         differs: false,
         disturbed: false,
     };
-    e.replay = Some(Box::new(made));
+    e.replay = Some(Box::new(replay));
     if let Some(region) = region {
         region::restore(e, t, region);
     }
     advance(e);
-    let config = &mut replay(e).source.config;
-    match config.handover.take() {
-        Some(handover) => crate::trial::exec::resume(e, t, handover),
-        None if config.serve => serve::begin(e),
-        None => {}
+    if let Some(r) = &e.replay
+        && r.source.config.serve
+    {
+        serve::begin(e);
     }
 }
 

@@ -1,6 +1,5 @@
 //! Processes and threads: creation, replacement, end.
 
-use super::table::Args;
 use super::{Call, Outcome};
 use crate::load;
 use crate::record::calls;
@@ -150,10 +149,24 @@ impl Call<'_> {
     }
 
     pub(super) fn exec(&mut self) -> Outcome {
-        let Execute { dir, path, argv, envp } = match Execute::read(self.nr, &self.args) {
-            Ok(wanted) => wanted,
-            Err(errno) => return Outcome::Value(-errno),
+        let (dir, path, argv, envp, flags) = match self.nr {
+            nr::EXECVE => (AT_FDCWD, self.args[0], self.args[1], self.args[2], 0),
+            _ => (self.args[0], self.args[1], self.args[2], self.args[3], self.args[4]),
         };
+        let Some(path) = read_string(path) else { return Outcome::Value(-err::EFAULT) };
+        if path.is_empty() && flags & AT_EMPTY_PATH == 0 {
+            return Outcome::Value(-err::ENOENT);
+        }
+        if path.len() >= 4096 {
+            return Outcome::Value(-36);
+        }
+        let (mut argv, envp) = match (read_strings(argv), read_strings(envp)) {
+            (Ok(a), Ok(e)) => (a, e),
+            (Err(n), _) | (_, Err(n)) => return Outcome::Value(-n),
+        };
+        if argv.is_empty() {
+            argv.push(Vec::new());
+        }
         let path = self.own_exe_path(&path).unwrap_or(path);
         // Everything that can be refused is refused here: afterwards there is no way back.
         let program = match load::open(dir, &path, &argv) {
@@ -195,6 +208,14 @@ impl Call<'_> {
             ..self.e.config.clone()
         };
         let Some(config_fd) = write_config(&config.encode()) else { return Outcome::Value(-err::ENOMEM) };
+        let mut words: Vec<Vec<u8>> =
+            alloc::vec![crate::start::LATER.to_vec(), alloc::format!("{config_fd}\0").into_bytes()];
+        words.extend(core::iter::once(path).chain(argv.iter().map(|a| a.as_slice())).map(with_zero));
+        let env: Vec<Vec<u8>> = envp.iter().map(with_zero).collect();
+        let pointers = |list: &[Vec<u8>]| -> Vec<u64> {
+            list.iter().map(|s| s.as_ptr() as u64).chain(core::iter::once(0)).collect()
+        };
+        let (a, v) = (pointers(&words), pointers(&env));
         // A signal that came so far would be lost with this image, and one that came from here on would be taken by its
         // handler: so the first is dealt with before, and the others wait in the kernel until the new image is ready.
         block_all();
@@ -212,7 +233,12 @@ impl Call<'_> {
         // Should the kernel refuse, more records follow, and these two mean nothing.
         calls::ends_without_return(self.e, self.t, self.g, self.nr, &self.args, Answer::Replaced);
         self.e.log_end(Ending::Replaced, 0);
-        let r = start_image(self.e.hidden.engine, config_fd, path, argv, envp);
+        let empty = b"\0";
+        let fd = self.e.hidden.engine as u64;
+        // SAFETY: replaces the process image; all strings live until then.
+        let r = unsafe {
+            sys::raw(nr::EXECVEAT, [fd, empty.as_ptr() as u64, a.as_ptr() as u64, v.as_ptr() as u64, AT_EMPTY_PATH, 0])
+        };
         apply_mask(self.t);
         // Still here: the kernel refused (argument size, memory). The guest goes on.
         // SAFETY: our own descriptor.
@@ -234,59 +260,13 @@ impl Call<'_> {
     }
 }
 
-/// What an `execve` asks for.
-pub struct Execute {
-    pub dir: u64,
-    pub path: Vec<u8>,
-    pub argv: Vec<Vec<u8>>,
-    pub envp: Vec<Vec<u8>>,
-}
-
-impl Execute {
-    /// Reads it from the guest; errors are errno values.
-    pub fn read(number: u64, args: &Args) -> Result<Execute, i64> {
-        let (dir, path, argv, envp, flags) = match number {
-            nr::EXECVE => (AT_FDCWD, args[0], args[1], args[2], 0),
-            _ => (args[0], args[1], args[2], args[3], args[4]),
-        };
-        let path = read_string(path).ok_or(err::EFAULT)?;
-        if path.is_empty() && flags & AT_EMPTY_PATH == 0 {
-            return Err(err::ENOENT);
-        }
-        if path.len() >= 4096 {
-            return Err(err::ENAMETOOLONG);
-        }
-        let (mut argv, envp) = (read_strings(argv)?, read_strings(envp)?);
-        if argv.is_empty() {
-            argv.push(Vec::new());
-        }
-        Ok(Execute { dir, path, argv, envp })
-    }
-}
-
-/// Replaces the process by a new engine; comes back only if the kernel refuses.
-pub fn start_image(engine: i32, config_fd: i64, path: &[u8], argv: &[Vec<u8>], envp: &[Vec<u8>]) -> i64 {
-    let mut words: Vec<Vec<u8>> =
-        alloc::vec![crate::start::LATER.to_vec(), alloc::format!("{config_fd}\0").into_bytes()];
-    words.extend(core::iter::once(path).chain(argv.iter().map(|a| a.as_slice())).map(with_zero));
-    let env: Vec<Vec<u8>> = envp.iter().map(with_zero).collect();
-    let pointers =
-        |list: &[Vec<u8>]| -> Vec<u64> { list.iter().map(|s| s.as_ptr() as u64).chain(core::iter::once(0)).collect() };
-    let (a, v) = (pointers(&words), pointers(&env));
-    let empty = b"\0";
-    let args = [engine as u64, empty.as_ptr() as u64, a.as_ptr() as u64, v.as_ptr() as u64, AT_EMPTY_PATH, 0];
-    // SAFETY: replaces the process image; all strings live until then.
-    unsafe { sys::raw(nr::EXECVEAT, args) }
-}
-
 fn with_zero(s: impl AsRef<[u8]>) -> Vec<u8> {
     let mut v = s.as_ref().to_vec();
     v.push(0);
     v
 }
 
-/// A configuration for a new engine, in a file that stays open across `execve`.
-pub fn write_config(bytes: &[u8]) -> Option<i64> {
+fn write_config(bytes: &[u8]) -> Option<i64> {
     let name = b"clew-config\0";
     // SAFETY: a file of our own.
     unsafe {

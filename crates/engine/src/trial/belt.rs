@@ -8,12 +8,9 @@
 use crate::sys::{self, nr};
 
 const LANDLOCK_CREATE_RULESET: u64 = 444;
-const LANDLOCK_ADD_RULE: u64 = 445;
 const LANDLOCK_RESTRICT_SELF: u64 = 446;
-const PATH_BENEATH: u64 = 1;
-const EXECUTE: u64 = 1;
 /// Execute, write, remove folders and files, make anything; then refer (version 2) and truncate (version 3).
-const CHANGES: u64 = EXECUTE | 1 << 1 | 0b1_1111_1111 << 4;
+const CHANGES: u64 = 1 | 1 << 1 | 0b1_1111_1111 << 4;
 const REFER: u64 = 1 << 13;
 const TRUNCATE: u64 = 1 << 14;
 
@@ -24,14 +21,13 @@ const RET_ALLOW: u32 = 0x7fff_0000;
 const RET_EPERM: u32 = 0x0005_0001;
 const RET_KILL: u32 = 0x8000_0000;
 
-/// Calls that no trial makes: sockets of its own, other processes, names, rights, the system. `execveat` is allowed for the
-/// engine's own descriptor, which programs of the trial run in.
+/// Calls that no trial makes: sockets of its own, other processes, names, rights, the system.
 const REFUSED: &[u16] = &[
     41, 42, 43, 48, 49, 50, 53, 59, 62, 76, 82, 83, 84, 85, 86, 87, 88, 90, 91, 92, 93, 94, 101, 103, 105, 106, 109,
     112, 113, 114, 116, 117, 119, 122, 123, 126, 129, 132, 133, 153, 155, 156, 159, 160, 161, 162, 163, 164, 165, 166,
     167, 168, 169, 170, 171, 172, 173, 175, 176, 179, 188, 189, 190, 197, 198, 199, 200, 235, 246, 248, 249, 250, 258,
     259, 260, 261, 263, 264, 265, 266, 268, 272, 280, 288, 297, 298, 303, 304, 305, 308, 310, 311, 312, 313, 316, 320,
-    321, 323, 425, 426, 427, 428, 429, 430, 431, 432, 433, 438, 442, 443,
+    321, 322, 323, 425, 426, 427, 428, 429, 430, 431, 432, 433, 438, 442, 443,
 ];
 
 /// One instruction of a filter: `struct sock_filter`.
@@ -49,14 +45,14 @@ const EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 
 /// Puts both on; what the kernel does not have is left out.
-pub fn put_on(engine: i32) {
-    // SAFETY: a promise about this process only: it gains no rights by executing programs.
+pub fn put_on() {
+    // SAFETY: a promise about this process only: it gains no rights by executing programs, which it never does.
     unsafe { sys::raw(nr::PRCTL, [PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0]) };
-    landlock(engine);
-    filter(engine);
+    landlock();
+    filter();
 }
 
-fn landlock(engine: i32) {
+fn landlock() {
     // SAFETY: asks for the version (flag 1), then makes and applies a set of rules of our own.
     unsafe {
         let version = sys::raw3(LANDLOCK_CREATE_RULESET, 0, 0, 1);
@@ -66,17 +62,13 @@ fn landlock(engine: i32) {
         let handled: u64 = CHANGES | if version >= 2 { REFER } else { 0 } | if version >= 3 { TRUNCATE } else { 0 };
         let rules = sys::raw3(LANDLOCK_CREATE_RULESET, &raw const handled as u64, 8, 0);
         if !sys::is_err(rules) {
-            // struct landlock_path_beneath_attr { allowed_access, parent_fd }. Refused for a file in memory, which needs no
-            // rule: Landlock is about named files.
-            let rule = [EXECUTE, u64::from(engine as u32)];
-            sys::raw(LANDLOCK_ADD_RULE, [rules as u64, PATH_BENEATH, rule.as_ptr() as u64, 0, 0, 0]);
             sys::raw3(LANDLOCK_RESTRICT_SELF, rules as u64, 0, 0);
             sys::raw3(nr::CLOSE, rules as u64, 0, 0);
         }
     }
 }
 
-fn filter(engine: i32) {
+fn filter() {
     let mut steps = alloc::vec![
         // struct seccomp_data { nr, arch, … }
         Step { code: LOAD, yes: 0, no: 0, value: 4 },
@@ -84,15 +76,6 @@ fn filter(engine: i32) {
         Step { code: RETURN, yes: 0, no: 0, value: RET_KILL },
         Step { code: LOAD, yes: 0, no: 0, value: 0 },
     ];
-    // struct seccomp_data { nr, arch, instruction_pointer, args }: the low half of the first argument.
-    const FIRST_ARGUMENT: u32 = 16;
-    steps.extend([
-        Step { code: EQUAL, yes: 0, no: 4, value: nr::EXECVEAT as u32 },
-        Step { code: LOAD, yes: 0, no: 0, value: FIRST_ARGUMENT },
-        Step { code: EQUAL, yes: 0, no: 1, value: engine as u32 },
-        Step { code: RETURN, yes: 0, no: 0, value: RET_ALLOW },
-        Step { code: RETURN, yes: 0, no: 0, value: RET_EPERM },
-    ]);
     for number in REFUSED {
         steps.push(Step { code: EQUAL, yes: 0, no: 1, value: u32::from(*number) });
         steps.push(Step { code: RETURN, yes: 0, no: 0, value: RET_EPERM });

@@ -1,12 +1,10 @@
 //! System calls of a trial.
 
-use super::children::{self, fork_as_recorded};
 use super::follow::{self, Found};
-use super::recorded::{futex_as_recorded, own_memory, put_out, recorded, signal_as_recorded};
+use super::recorded::{fork_as_recorded, futex_as_recorded, own_memory, put_out, recorded, signal_as_recorded};
 use super::world::{self, Backing};
-use super::{events, lost, schedule, threads, trial};
+use super::{lost, schedule, threads, trial};
 use crate::gate::Gate;
-use crate::replay::descriptors::{O_NONBLOCK, Object, asks_cloexec};
 use crate::replay::replay;
 use crate::state::Engine;
 use crate::sys::{self, err, nr};
@@ -15,11 +13,12 @@ use crate::syscalls::table::{self, Args};
 use crate::syscalls::{Call, Outcome};
 use crate::threads::{Thread, pending};
 use alloc::vec::Vec;
-use model::log::{Answer, DescriptorKind};
+use model::log::Answer;
 use model::serve::TrialEnd;
 
 const AT_FDCWD: u64 = -100i64 as u64;
-const ENOTSOCK: i64 = 88;
+/// Processes that a trial may start.
+const MOST_FORKS: u32 = 24;
 
 /// What came of a call.
 pub enum Came {
@@ -58,33 +57,12 @@ pub fn call(e: &mut Engine, t: &mut Thread, g: &mut Gate, pc: u64, number: u64, 
         }
         Came::Done => {}
         Came::Wait(limit) => {
-            let thread = t.serial;
             if threads::again(e, t, g, pc, number, limit) {
-                // Perhaps it waited for a timer, which has ended now.
-                g.gpr[0] = match late(e, t, number, args) {
-                    Came::Value(v) => v as u64,
-                    _ => 0,
-                };
-            } else if t.serial == thread && children::tell_of_end(e, t) {
-                children::interrupt(e, g, pc, number);
+                g.gpr[0] = 0;
             }
         }
     }
     super::next_turn(e, t, g);
-}
-
-/// The time is over that a call was to wait at most.
-fn late(e: &mut Engine, t: &mut Thread, number: u64, args: &Args) -> Came {
-    match number {
-        nr::NANOSLEEP | nr::CLOCK_NANOSLEEP => Came::Value(0),
-        _ => {
-            let came = emulate(e, t, number, args);
-            if let (Came::Wait(_), nr::SELECT | nr::PSELECT6) = (&came, number) {
-                events::nothing_selected(args);
-            }
-            came
-        }
-    }
 }
 
 /// Calls that the engine carries out itself, whatever the log says.
@@ -140,20 +118,14 @@ fn own(e: &mut Engine, t: &mut Thread, g: &mut Gate, number: u64, args: &Args) -
         nr::KILL | nr::TKILL | nr::TGKILL | 129 | 297 => signal_as_recorded(e, t, number, args),
         nr::EXECVE | nr::EXECVEAT => match follow::answer(e, t.serial, number, args) {
             Found::This(call) if call.answer == Answer::Value => Came::Value(call.record.result),
-            _ => super::exec::execute(e, t, number, args),
+            _ => {
+                let path = read_string(args[if number == nr::EXECVE { 0 } else { 1 }]).unwrap_or_default();
+                let name = alloc::string::String::from_utf8_lossy(&path).into_owned();
+                lost(e, alloc::format!("it wants to execute {name}"))
+            }
         },
-        nr::WAIT4 => return children::wait(e, t, args),
-        _ if uses_descriptor(number) && trial(e).world.is_live(args[0]) => {
-            follow::met(e, t.serial, number, args);
-            emulate(e, t, number, args)
-        }
         _ => return None,
     })
-}
-
-/// Does the call read, write or ask about the descriptor that is its first argument?
-fn uses_descriptor(number: u64) -> bool {
-    matches!(number, 0 | 1 | 5 | 8 | 16 | 17..=20 | 45 | nr::FCNTL | nr::FTRUNCATE)
 }
 
 fn is_mine(e: &Engine, t: &Thread, number: u64, target: u64) -> bool {
@@ -199,6 +171,55 @@ pub fn map_file(e: &mut Engine, t: &mut Thread, g: &mut Gate, args: &Args) -> i6
     }
 }
 
+/// A child of the trial's own.
+pub fn fork(e: &mut Engine, t: &mut Thread, g: &mut Gate, number: u64, args: &Args) -> i64 {
+    let w = &mut trial(e).world;
+    w.forks += 1;
+    if w.forks > MOST_FORKS || w.is_child && w.forks > 4 {
+        return -err::EAGAIN;
+    }
+    let pid = 4_000_000 + w.forks;
+    // Its end must be seen by its parent.
+    crate::signals::actions::tell_kernel(17, crate::signals::actions::SIG_DFL, 0);
+    // SAFETY: asks for our id.
+    let parent = unsafe { sys::raw3(nr::GETPID, 0, 0, 0) };
+    // SAFETY: a copy of this process with its one task (SIGCHLD, 17).
+    let r = unsafe { sys::raw(nr::CLONE, [17, 0, 0, 0, 0, 0]) };
+    if r > 0 {
+        trial(e).world.add_child(pid, r);
+        return pid as i64;
+    }
+    if r < 0 {
+        return r;
+    }
+    // Nobody needs it when the trial is over (PR_SET_PDEATHSIG, SIGKILL).
+    // SAFETY: asks to be killed when the parent ends, and whether it has ended already (getppid, 110).
+    let now = unsafe {
+        sys::raw3(nr::PRCTL, 1, 9, 0);
+        sys::raw3(110, 0, 0, 0)
+    };
+    if now != parent {
+        sys::exit_group(0);
+    }
+    crate::replay::memory::part_from_parent(e);
+    replay(e).threads.clear();
+    e.pid = pid;
+    t.tid = pid;
+    let w = &mut trial(e).world;
+    w.is_child = true;
+    let [flags, stack, _, ctid, tls, _] = if number == nr::CLONE { *args } else { [0; 6] };
+    if flags & crate::syscalls::process::CLONE_CHILD_SETTID != 0 {
+        sys::write_u32(ctid, pid);
+    }
+    if stack != 0 {
+        g.gpr[4] = stack;
+    }
+    if flags & crate::syscalls::process::CLONE_SETTLS != 0 && tls != 0 {
+        crate::gate::set_fs_base(tls);
+    }
+    0
+}
+
 /// A call that neither the engine nor the log answers.
 fn emulate(e: &mut Engine, t: &mut Thread, number: u64, args: &Args) -> Came {
     let [a, b, c, ..] = *args;
@@ -219,9 +240,9 @@ fn emulate(e: &mut Engine, t: &mut Thread, number: u64, args: &Args) -> Came {
             0
         }
         nr::DUP => trial(e).world.duplicate(a, None, 0),
-        nr::DUP2 | nr::DUP3 => duplicate(e, number, args, Some(b as u32), 0),
-        nr::FCNTL if matches!(b, 0 | 1030) => duplicate(e, number, args, None, c as u32),
-        22 | 293 => world::pipe(e, a, if number == 22 { 0 } else { b }),
+        nr::DUP2 | nr::DUP3 => trial(e).world.duplicate(a, Some(b as u32), 0),
+        nr::FCNTL if matches!(b, 0 | 1030) => trial(e).world.duplicate(a, None, c as u32),
+        22 | 293 => world::pipe(e, a),
         nr::LSEEK => seek(e, args),
         76 => world::truncate(e, &path(a), b),
         // unlink, rmdir, unlinkat; rename, renameat, renameat2.
@@ -252,13 +273,10 @@ fn emulate(e: &mut Engine, t: &mut Thread, number: u64, args: &Args) -> Came {
         | 28 => 0,
         // Only a signal ends it.
         nr::PAUSE => return Came::Wait(None),
-        nr::POLL | nr::PPOLL => return events::poll(e, number, args),
-        nr::SELECT | nr::PSELECT6 => return events::select(e, number, args),
-        nr::RT_SIGSUSPEND => return children::suspend(t, a),
-        // sendfile, splice, tee, copy_file_range: programs copy by themselves then.
-        40 | 275 | 276 | 326 => -err::EINVAL,
+        nr::WAIT4 => return wait_for_child(e, args),
+        nr::POLL | nr::PPOLL => return poll(e, number, args),
         nr::NANOSLEEP | nr::CLOCK_NANOSLEEP => return sleep(number, args),
-        _ => return events::call(e, number, args).unwrap_or_else(|| question(e, t, number, args)),
+        _ => return question(e, t, number, args),
     })
 }
 
@@ -283,8 +301,7 @@ fn question(e: &mut Engine, t: &mut Thread, number: u64, args: &Args) -> Came {
         }
         // alarm, setitimer, getitimer, timer_*: no signal comes of them here.
         36..=38 | 222..=226 => 0,
-        nr::RSEQ | nr::CLONE3 => -err::ENOSYS,
-        nr::PRCTL => -err::EINVAL,
+        nr::PRCTL | nr::RSEQ | nr::CLONE3 => -err::EINVAL,
         80 => pass(number, args),
         // Names: stat, lstat, access, readlink, newfstatat, readlinkat, faccessat, statx, faccessat2.
         nr::STAT | nr::LSTAT | nr::ACCESS | nr::READLINK => named(e, number, args, AT_FDCWD, 0),
@@ -337,11 +354,7 @@ fn named(e: &mut Engine, number: u64, args: &Args, dir: u64, at: usize) -> i64 {
                 with[0] = real as u64;
                 pass(number, &with)
             }
-            None if trial(e).world.backing(dir).is_none() => -err::EBADF,
-            None => match follow::memory_of(e, number, args) {
-                Some(record) => record.result,
-                None => stat_as_pipe(number, args),
-            },
+            None => follow::memory_of(e, number, args).map_or(-err::EBADF, |r| r.result),
         };
     }
     match world::overlaid(e, &path) {
@@ -367,107 +380,39 @@ fn named(e: &mut Engine, number: u64, args: &Args, dir: u64, at: usize) -> i64 {
     }
 }
 
-/// `dup` and its like.
-fn duplicate(e: &mut Engine, number: u64, args: &Args, to: Option<u32>, from: u32) -> i64 {
-    let w = &mut trial(e).world;
-    let fd = w.duplicate(args[0], to, from);
-    if fd >= 0 {
-        w.set_cloexec(fd as u64, asks_cloexec(number, args));
-    }
-    fd
-}
-
-/// `fcntl` of flags, which are the guest's and not those of the descriptor behind.
-fn flags(e: &mut Engine, [fd, command, value, ..]: Args) -> i64 {
-    let real = world::real(e, fd);
-    let w = &mut trial(e).world;
-    match command {
-        F_GETFD => w.cloexec.contains(&(fd as u32)) as i64,
-        F_SETFD => {
-            w.set_cloexec(fd, value & 1 != 0);
-            0
-        }
-        F_GETFL => {
-            let open = real.map_or(2, |real| pass(nr::FCNTL, &[real as u64, F_GETFL, 0, 0, 0, 0]));
-            let waits = if w.is_nonblocking(fd) { O_NONBLOCK as i64 } else { 0 };
-            open & !(O_NONBLOCK as i64) | waits
-        }
-        _ => {
-            w.set_nonblocking(fd, value & O_NONBLOCK != 0);
-            0
-        }
-    }
-}
-
-const F_GETFD: u64 = 1;
-const F_SETFD: u64 = 2;
-const F_GETFL: u64 = 3;
-const F_SETFL: u64 = 4;
-const F_GETLK: u64 = 5;
-const F_SETLK: u64 = 6;
-const F_SETLKW: u64 = 7;
-const F_OFD_GETLK: u64 = 36;
-const F_OFD_SETLK: u64 = 37;
-const F_OFD_SETLKW: u64 = 38;
-const F_UNLCK: u32 = 2;
-const FIONBIO: u64 = 0x5421;
-
 fn on_descriptor(e: &mut Engine, number: u64, args: &Args) -> Came {
-    if trial(e).world.backing(args[0]).is_none() {
-        return Came::Value(-err::EBADF);
-    }
-    match (number, args[1]) {
-        (nr::FCNTL, F_GETFD..=F_SETFL) => return Came::Value(flags(e, *args)),
-        // Locks, of which nobody else is to know.
-        (nr::FCNTL, F_SETLK | F_SETLKW | F_OFD_SETLK | F_OFD_SETLKW) => return Came::Value(0),
-        (nr::FCNTL, F_GETLK | F_OFD_GETLK) => {
-            // struct flock begins with two short numbers; the first says that nobody holds it.
-            let whence = sys::read_u32(args[2]).unwrap_or(0) & 0xffff_0000;
-            return Came::Value(if sys::write_u32(args[2], whence | F_UNLCK) { 0 } else { -err::EFAULT });
-        }
-        (nr::IOCTL, FIONBIO) => {
-            let on = sys::read_u32(args[2]).is_some_and(|v| v != 0);
-            trial(e).world.set_nonblocking(args[0], on);
-            return Came::Value(0);
-        }
-        _ => {}
-    }
     if let Some(real) = world::real(e, args[0]) {
         let mut with = *args;
         with[0] = real as u64;
         return Came::Value(pass(number, &with));
     }
-    match follow::memory_of(e, number, args) {
-        Some(record) => Came::Value(record.result),
-        None if number == nr::IOCTL => Came::Value(-25),
-        None if number == nr::FSTAT => Came::Value(stat_as_pipe(number, args)),
-        None => Came::Value(-err::EINVAL),
+    let known = trial(e).world.backing(args[0]).is_some();
+    if !known {
+        return Came::Value(-err::EBADF);
     }
-}
-
-/// A descriptor of which nobody can tell more is a pipe.
-fn stat_as_pipe(number: u64, args: &Args) -> i64 {
-    const PIPE: u64 = 0o010600;
-    const BLOCK: u64 = 4096;
-    let (at, words) = match number {
-        // struct statx { mask, blksize, attributes, nlink, uid, gid, mode, … }: the basic fields are there.
-        nr::STATX => (args[4], [0x7ff | BLOCK << 32, 0, 1, PIPE << 32, 0, 0, 0, 0]),
-        // struct stat { dev, ino, nlink, mode, uid, gid, rdev, size, blksize, … }
-        nr::FSTAT => (args[1], [0, 0, 1, PIPE, 0, 0, 0, BLOCK]),
-        nr::NEWFSTATAT => (args[2], [0, 0, 1, PIPE, 0, 0, 0, BLOCK]),
-        _ => return -err::EINVAL,
-    };
-    let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-    bytes.resize(if number == nr::STATX { 256 } else { 144 }, 0);
-    if sys::write_guest(at, &bytes) == bytes.len() { 0 } else { -err::EFAULT }
+    match number {
+        // F_GETFD, F_SETFD, F_GETFL, F_SETFL.
+        nr::FCNTL if matches!(args[1], 1..=4) => Came::Value(if args[1] == 3 { 2 } else { 0 }),
+        _ => match follow::memory_of(e, number, args) {
+            Some(record) => Came::Value(record.result),
+            None if number == nr::IOCTL => Came::Value(-25),
+            None if number == nr::FSTAT => {
+                // A pipe, as far as anybody can tell.
+                let mut stat = [0u64; 18];
+                stat[3] = 0o010600;
+                let bytes: Vec<u8> = stat.iter().flat_map(|w| w.to_le_bytes()).collect();
+                sys::write_guest(args[1], &bytes);
+                Came::Value(0)
+            }
+            None => Came::Value(-err::EINVAL),
+        },
+    }
 }
 
 /// What the recorded guest was answered to the same question.
 fn remembered(e: &mut Engine, number: u64, args: &Args) -> Came {
     match follow::memory_of(e, number, args) {
         Some(record) => Came::Value(record.result),
-        // getsockname, getpeername, setsockopt, getsockopt: new programs ask so what their descriptors are.
-        None if matches!(number, 51 | 52 | 54 | 55) => Came::Value(-ENOTSOCK),
         None => {
             let name = table::row(number).map_or("an unknown call", |r| r.name);
             lost(e, alloc::format!("it calls {name} with {args:x?}, which the recording does not answer"))
@@ -497,13 +442,9 @@ fn read(e: &mut Engine, number: u64, args: &Args) -> Came {
         let mut with = *args;
         with[0] = real as u64;
         return match pass(number, &with) {
-            n if n == -err::EAGAIN && !trial(e).world.is_nonblocking(args[0]) => Came::Wait(None),
+            n if n == -err::EAGAIN => Came::Wait(None),
             n => Came::Value(n),
         };
-    }
-    if let Some(Backing::Timer(timer)) = trial(e).world.backing(args[0]) {
-        let timer = *timer;
-        return events::read_timer(e, args[0], args[1], timer);
     }
     let mut total = 0;
     for (at, len) in buffers(number, args) {
@@ -528,18 +469,12 @@ fn receive(e: &mut Engine, number: u64, args: &Args) -> Came {
 
 pub fn write(e: &mut Engine, t: &mut Thread, number: u64, args: &Args) -> Came {
     const SIGPIPE: u64 = 13;
-    const EPIPE: i64 = 32;
     let stream = match trial(e).world.backing(args[0]) {
         Some(Backing::Out(n)) => Some(*n),
         Some(Backing::Stream { .. }) => {
-            let is_socket = |o: &Object| o.kind == DescriptorKind::Socket;
-            if !replay(e).descriptors.object(args[0]).is_some_and(is_socket) {
-                let fd = args[0];
-                lost(e, alloc::format!("it writes to descriptor {fd}, which a recorded process read other bytes from"));
-            }
             // Whoever was at the other end has gone.
             signal_now(e, t, nr::TKILL, t.tid as u64, SIGPIPE);
-            return Came::Value(-EPIPE);
+            return Came::Value(-32);
         }
         Some(_) => None,
         None => return Came::Value(-err::EBADF),
@@ -551,12 +486,39 @@ pub fn write(e: &mut Engine, t: &mut Thread, number: u64, args: &Args) -> Came {
     let mut with = *args;
     with[0] = real as u64;
     match pass(number, &with) {
-        n if n == -err::EAGAIN && !trial(e).world.is_nonblocking(args[0]) => Came::Wait(None),
-        n if n == -EPIPE => {
-            signal_now(e, t, nr::TKILL, t.tid as u64, SIGPIPE);
-            Came::Value(n)
-        }
+        n if n == -err::EAGAIN => Came::Wait(None),
         n => Came::Value(n),
+    }
+}
+
+fn wait_for_child(e: &mut Engine, args: &Args) -> Came {
+    const WNOHANG: u64 = 1;
+    let [pid, status, options, ..] = *args;
+    if !world::has_children(e) {
+        return Came::Value(-10);
+    }
+    let target = match pid as i32 {
+        -1 | 0 => -1i64,
+        n => match trial(e).world.child(n as u32) {
+            Some(real) => real,
+            None => return Came::Value(-10),
+        },
+    };
+    let mut word = 0u32;
+    // SAFETY: asks for a child of ours; the kernel writes one number.
+    let r = unsafe { sys::raw(nr::WAIT4, [target as u64, &raw mut word as u64, WNOHANG, 0, 0, 0]) };
+    match r {
+        0 if options & WNOHANG != 0 => Came::Value(0),
+        0 => Came::Wait(None),
+        1.. => {
+            if status != 0 {
+                sys::write_u32(status, word);
+            }
+            let guest = trial(e).world.child_by_real(r).unwrap_or(0);
+            trial(e).world.forget_child(r);
+            Came::Value(guest as i64)
+        }
+        other => Came::Value(other),
     }
 }
 
@@ -566,6 +528,44 @@ fn sleep(number: u64, args: &Args) -> Came {
     // A point in time is taken for one that comes soon.
     let absolute = number == nr::CLOCK_NANOSLEEP && args[1] & 1 != 0;
     Came::Wait(Some(if absolute { 1_000_000 } else { given }))
+}
+
+fn poll(e: &mut Engine, number: u64, args: &Args) -> Came {
+    let [at, count, limit, ..] = *args;
+    let mut ready = 0;
+    for n in 0..count.min(4096) {
+        let place = at + n * 8;
+        let (Some(fd), Some(events)) = (sys::read_u32(place), sys::read_u32(place + 4)) else {
+            return Came::Value(-err::EFAULT);
+        };
+        let wanted = events & 0xffff;
+        let found = if (fd as i32) < 0 { 0 } else { readiness(e, fd as u64, wanted) };
+        sys::write_u32(place + 4, wanted | found << 16);
+        ready += (found != 0) as i64;
+    }
+    if ready > 0 {
+        return Came::Value(ready);
+    }
+    Came::Wait(match number {
+        nr::POLL if (limit as i32) < 0 => None,
+        nr::POLL => Some(limit as u32 as u64 * 1_000_000),
+        _ => (limit != 0).then(|| threads::timespec(limit)).flatten(),
+    })
+}
+
+/// Which of the wanted events a descriptor has.
+fn readiness(e: &mut Engine, fd: u64, wanted: u32) -> u32 {
+    const POLLNVAL: u32 = 32;
+    match trial(e).world.backing(fd) {
+        None => POLLNVAL,
+        Some(Backing::Real(real)) => {
+            let mut poll = [*real as u32, wanted];
+            // SAFETY: struct pollfd { fd, events, revents }: the kernel writes its last two bytes.
+            unsafe { sys::raw3(nr::POLL, poll.as_mut_ptr() as u64, 1, 0) };
+            poll[1] >> 16
+        }
+        Some(_) => wanted & 5,
+    }
 }
 
 /// A clock, in nanoseconds: what it was at the start, and what has passed since.

@@ -243,14 +243,7 @@ fn position(e: &mut Engine, thread: u32, mut wanted: impl FnMut(&Event) -> bool)
 
 /// What is recorded for this call of this thread. It is applied to the guest's memory.
 pub fn answer(e: &mut Engine, thread: u32, number: u64, args: &Args) -> Found {
-    answer_if(e, thread, number, args, |_| true)
-}
-
-/// As [`answer`], of records that `tells` takes.
-pub fn answer_if(e: &mut Engine, thread: u32, number: u64, args: &Args, tells: impl Fn(&CallRecord) -> bool) -> Found {
-    let usable = |c: &Recorded| {
-        matches!(c.answer, Answer::Again | Answer::Done) || c.answer == Answer::Value && tells(&c.record)
-    };
+    let usable = |c: &Recorded| matches!(c.answer, Answer::Value | Answer::Again | Answer::Done);
     let taken = |event: &Event| matches!(event, Event::Call(c) if usable(c) && fits(&c.record, number, args));
     let n = position(e, thread, taken);
     if !has_turn(e, thread, n) {
@@ -295,14 +288,6 @@ pub fn met(e: &mut Engine, thread: u32, number: u64, args: &Args) -> Option<Reco
     let n = position(e, thread, |event| matches!(event, Event::Call(c) if fits(&c.record, number, args)))?;
     let now = e.clock.now();
     trial(e).follow.take(thread, n, now)
-}
-
-/// What the log has still to say belongs to another process.
-pub fn leave(e: &mut Engine) {
-    let f = &mut trial(e).follow;
-    f.queues.clear();
-    f.late.clear();
-    f.sorted = f.log.len();
 }
 
 /// Nobody can go on: threads no longer wait for each other. `false` if they did not anyway.

@@ -8,13 +8,15 @@
 //! May miss: a call that fits in number, place, tick and arguments counts as the recorded one, whatever the memory holds
 //! that it reads; its recorded answer is right for the recorded bytes.
 
-use super::Prepared;
+use super::{Prepared, lost};
 use crate::gate::Gate;
 use crate::replay::calls::InCall;
 use crate::replay::goal;
 use crate::replay::replay;
 use crate::state::Engine;
 use crate::sys::{self, nr};
+use crate::syscalls::process::read_string;
+use crate::syscalls::table::Args;
 use crate::threads::Thread;
 use alloc::vec::Vec;
 use model::log::{Answer, CallRecord};
@@ -118,12 +120,11 @@ pub fn ended(e: &mut Engine, ending: u8, status: u32) -> ! {
     super::ended(e, end)
 }
 
-/// The guest executes another program, as recorded; what that did is in another log, so the world takes over.
-pub fn executes(e: &mut Engine, t: &mut Thread, g: &mut Gate, call: &InCall) {
-    leave(e, t, g);
-    if let super::calls::Came::Value(v) = super::exec::execute(e, t, call.nr, &call.args) {
-        g.gpr[0] = v as u64;
-    }
+/// The guest executes another program, which is another unit.
+pub fn executes(e: &mut Engine, number: u64, args: &Args) -> ! {
+    let path = read_string(args[if number == nr::EXECVE { 0 } else { 1 }]).unwrap_or_default();
+    let name = alloc::string::String::from_utf8_lossy(&path).into_owned();
+    lost(e, alloc::format!("it wants to execute {name}"))
 }
 
 /// Is the call at hand the one that the thread was recorded to make next? Nothing of the log is used up.
@@ -145,11 +146,7 @@ pub fn fits(e: &mut Engine, t: &Thread, call: &InCall) -> bool {
                 }
             }
             // The child's own log goes on from here.
-            Kind::Fork if first => {
-                // What a child does may depend on what was altered: then it runs for itself.
-                let follows = e.has_recorded_registers() || replay(e).child_here().is_some();
-                return follows && matches!(call.nr, nr::CLONE | nr::FORK | nr::VFORK);
-            }
+            Kind::Fork if first => return matches!(call.nr, nr::CLONE | nr::FORK | nr::VFORK),
             Kind::Switch => first = false,
             Kind::Signal | Kind::Preempt | Kind::Special | Kind::End if first => return false,
             _ => {}

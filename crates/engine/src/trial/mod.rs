@@ -11,19 +11,14 @@
 //!            anything else              the trial is lost, and says what was asked for
 //! ```
 //! Nothing outside changes: files are opened for reading only, what is written goes into files in memory or to the host,
-//! nothing is sent, nobody is signalled. Its own processes ([`children`]) and the programs they execute ([`exec`]) are in
-//! the same world. The trial has a budget of ticks and memory, and the
+//! nothing is sent, nobody is signalled, no program is started. The trial has a budget of ticks and memory, and the
 //! kernel refuses it what it must not do anyway ([`belt`]).
 //!
-//! May miss: descriptors that another recorded process fed have only the bytes that were read from them; children that
-//! were forked before the trial began, or that a control in step with the log forks, are taken to have done what they did.
+//! May miss: descriptors that another recorded process fed have only the bytes that were read from them; a child that the
+//! recorded guest forked with the same call is taken to have done what it did, and does not run.
 
 pub mod belt;
 pub mod calls;
-pub mod children;
-pub mod common;
-pub mod events;
-pub mod exec;
 pub mod follow;
 pub mod in_step;
 pub mod recorded;
@@ -117,7 +112,7 @@ pub fn begin(e: &mut Engine, t: &mut Thread, g: &mut Gate, limits: TrialLimits) 
     let apart = e.prepared.apart;
     in_step::begin(e, limits);
     if limits.belt {
-        belt::put_on(e.hidden.engine);
+        belt::put_on();
     }
     if apart {
         in_step::leave(e, t, g);

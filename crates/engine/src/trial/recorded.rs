@@ -1,14 +1,14 @@
 //! Calls that the log answers: what they do to the world, the address space, threads and children.
 
-use super::calls::{Came, buffers, map_file, pass, seek, signal_now, write};
+use super::calls::{Came, buffers, fork, map_file, pass, seek, signal_now, write};
 use super::follow::{self, Found, Recorded};
 use super::world::{self, Backing};
-use super::{events, schedule, threads, trial};
+use super::{schedule, threads, trial};
 use crate::gate::Gate;
 use crate::memory::page_up;
-use crate::replay::calls::{child_effects, mask_of_wait, wait_mask};
-use crate::replay::descriptors::{O_NONBLOCK, asks_cloexec, flags_asked};
+use crate::replay::calls::{become_child, child_effects, mask_of_wait, wait_mask};
 use crate::replay::replay;
+use crate::replay::serve::send;
 use crate::state::Engine;
 use crate::sys::{self, err, nr};
 use crate::syscalls::table::{self, Args};
@@ -35,38 +35,26 @@ pub fn recorded(e: &mut Engine, t: &mut Thread, g: &mut Gate, call: &Recorded) -
         32 | 33 | 292 if n >= 0 => {
             let to = if record.nr == 32 { n as u32 } else { b as u32 };
             w.duplicate(a, Some(to), 0);
-            w.set_cloexec(u64::from(to), asks_cloexec(record.nr.into(), &record.args));
         }
-        72 if n >= 0 && matches!(b, 0 | 1030) => {
-            w.duplicate(a, Some(n as u32), 0);
-            w.set_cloexec(n as u64, b == 1030);
-        }
-        // F_SETFD, F_SETFL.
-        72 if n == 0 && b == 2 => w.set_cloexec(a, c & 1 != 0),
-        72 if n == 0 && b == 4 => w.set_nonblocking(a, c & O_NONBLOCK != 0),
-        22 | 293 if n == 0 => world::pipe_as_recorded(e, a, flags_asked(record.nr.into(), &record.args)),
-        // socketpair: what is read from it was recorded.
-        53 if n == 0 => {
-            let at = record.args[3];
+        72 if n >= 0 && matches!(b, 0 | 1030) => drop(w.duplicate(a, Some(n as u32), 0)),
+        // pipe, pipe2, socketpair: what is read from them was recorded.
+        22 | 293 | 53 if n == 0 => {
+            let at = if record.nr == 53 { record.args[3] } else { a };
             for at in [at, at + 4] {
                 if let Some(fd) = sys::read_u32(at) {
                     trial(e).world.put(fd, Backing::Stream { bytes: None, at: 0 });
                 }
             }
         }
+        // socket, accept, accept4; what epoll_create, eventfd, inotify_init and their like made is not known here.
         41 | 43 | 288 if n >= 0 => w.put(n as u32, Backing::Stream { bytes: None, at: 0 }),
-        213 | 253 | 282..=284 | 289..=291 | 294 | 319 | 434 if n >= 0 => {
-            w.put(n as u32, events::made(record.nr.into(), &record.args));
-            w.set_cloexec(n as u64, asks_cloexec(record.nr.into(), &record.args));
-            w.set_nonblocking(n as u64, flags_asked(record.nr.into(), &record.args) & O_NONBLOCK != 0);
-        }
-        233 if n == 0 => drop(events::control(e, &record.args)),
-        286 if n == 0 => drop(events::set_timer(e, &record.args)),
+        213 | 253 | 282..=284 | 289..=291 | 294 | 319 | 434 if n >= 0 => w.put(n as u32, Backing::Unknown),
         nr::CLOSE_RANGE if n == 0 && c & 4 == 0 => w.close_range(a, b),
         // chdir, fchdir: names start from there.
         80 if n == 0 => drop(pass(80, &record.args)),
         81 if n == 0 => drop(world::real(e, a).map(|real| pass(81, &[real as u64, 0, 0, 0, 0, 0]))),
         nr::CLONE | nr::FORK | nr::VFORK if n == 0 => child_effects(t, g, record),
+        nr::CLONE | nr::FORK | nr::VFORK if n > 0 => send(e, &model::serve::Answer::Child(n as u32)),
         nr::RT_SIGSUSPEND if n == -err::EINTR => wait_under(t, sys::read_u64(a)),
         number @ (nr::PPOLL | nr::PSELECT6 | nr::EPOLL_PWAIT | nr::EPOLL_PWAIT2) if n == -err::EINTR => {
             wait_under(t, mask_of_wait(number, &record.args));
@@ -113,9 +101,7 @@ fn open_as_recorded(e: &mut Engine, record: &CallRecord) {
             Backing::Kept { file, flags: flags as u32, position: 0 }
         }
     };
-    let w = &mut trial(e).world;
-    w.put(fd as u32, backing);
-    w.set_cloexec(fd, asks_cloexec(record.nr.into(), &record.args));
+    trial(e).world.put(fd as u32, backing);
 }
 
 /// What the recorded guest wrote with the same call is what it would be: the bytes are the trial's own.
@@ -127,9 +113,7 @@ fn write_as_recorded(e: &mut Engine, t: &mut Thread, record: &CallRecord) -> Cam
             put_out(e, n, u64::from(record.nr), &record.args, record.result as u64);
             Came::Value(record.result)
         }
-        Some(Backing::Real(_) | Backing::Live(_) | Backing::Kept { .. }) => {
-            write(e, t, u64::from(record.nr), &record.args)
-        }
+        Some(Backing::Real(_) | Backing::Kept { .. }) => write(e, t, u64::from(record.nr), &record.args),
         _ => Came::Value(record.result),
     }
 }
@@ -209,6 +193,27 @@ fn is_possible(e: &mut Engine, record: &CallRecord) -> bool {
         }
         nr::MREMAP => at != a && e.memory.is_free(at..at + page_up(new_len)),
         _ => false,
+    }
+}
+
+/// The child of a fork that was recorded did what it did: what it gave to its parent is in the parent's log. If the
+/// recorded unit is the child, the trial goes on as the child.
+pub fn fork_as_recorded(e: &mut Engine, t: &mut Thread, g: &mut Gate, number: u64, args: &Args) -> Option<Came> {
+    match follow::answer(e, t.serial, number, args) {
+        Found::This(call) => match call.edge {
+            Some(edge) => {
+                replay(e).turn_to(edge.child);
+                become_child(e, t);
+                follow::begin(e, t);
+                schedule::begin(e);
+                // Its own log begins with the same call.
+                None
+            }
+            None if call.answer == Answer::Again => None,
+            None => Some(recorded(e, t, g, &call)),
+        },
+        Found::Later => Some(Came::Wait(None)),
+        Found::Nothing => Some(Came::Value(fork(e, t, g, number, args))),
     }
 }
 

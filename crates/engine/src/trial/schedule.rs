@@ -124,7 +124,7 @@ pub fn at_call(e: &mut Engine, t: &mut Thread, g: &mut Gate, pc: u64, number: u6
 }
 
 /// The guest is not in step any more.
-pub fn end(e: &mut Engine, g: &mut Gate) {
+fn end(e: &mut Engine, g: &mut Gate) {
     trial(e).schedule.on = false;
     set_site(e, None);
     goal::undo_part(e, g);

@@ -3,7 +3,7 @@
 //! A thread that must wait for something other than a futex is put back before its call and makes it again at its next
 //! turn. When nobody can run, time passes to the next deadline; when there is none, the trial is deadlocked.
 
-use super::{follow, schedule, trial};
+use super::{follow, schedule, trial, world};
 use crate::gate::Gate;
 use crate::replay::{replay, threads::capture};
 use crate::state::Engine;
@@ -144,7 +144,7 @@ fn pass_time(e: &mut Engine) {
     let th = &mut trial(e).threads;
     let next = th.waiting.values().filter_map(|(_, d)| *d).min();
     // Pipes of the trial lead to its own processes, which need real time.
-    if (super::children::has_children(e) || trial(e).world.is_child) && trial(e).world.pauses < PAUSES {
+    if (world::has_children(e) || trial(e).world.is_child) && trial(e).world.pauses < PAUSES {
         trial(e).world.pauses += 1;
         let pause = [0u64, 500_000];
         // SAFETY: the kernel reads the time to sleep.

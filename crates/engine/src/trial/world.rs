@@ -4,12 +4,12 @@
 //! files of today opened for reading, files in memory, pipes of the trial's own), the host's ears for the standard
 //! output, or streams of recorded bytes. Names that the trial has written or removed are in an overlay.
 
-use super::{children, events, follow, trial};
-use crate::replay::descriptors::{Interest, Special, Timer, Written};
+use super::{follow, trial};
+use crate::replay::descriptors::Written;
 use crate::replay::replay;
 use crate::state::Engine;
 use crate::sys::{self, err, nr};
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use model::log::DescriptorKind;
 
@@ -32,37 +32,27 @@ pub enum Backing {
         bytes: Option<follow::Input>,
         at: usize,
     },
-    /// A descriptor of this process: a file.
+    /// A descriptor of this process.
     Real(i64),
-    /// A descriptor of this process that its own processes talk through, or that the guest talks to itself through: what
-    /// the log says about it does not hold.
-    Live(i64),
     /// A kept file that has not been used yet; 0: one that was empty.
     Kept {
         file: u32,
         flags: u32,
         position: u64,
     },
-    Epoll(Vec<Interest>),
-    Timer(Timer),
     Unknown,
 }
 
 /// Everything around the guest.
 #[derive(Default)]
 pub struct World {
-    pub fds: BTreeMap<u32, usize>,
-    /// Those that an `execve` closes.
-    pub cloexec: BTreeSet<u32>,
-    pub entries: Vec<Backing>,
-    /// Places of entries that the guest does not want to wait for.
-    pub nonblocking: BTreeSet<usize>,
-    /// Pipes that the guest made before the trial: both ends, as places of entries.
-    pub pipes: Vec<(usize, usize)>,
+    fds: BTreeMap<u32, usize>,
+    entries: Vec<Backing>,
     /// Names that were written (a file in memory) or removed.
-    pub overlay: Vec<(Vec<u8>, Option<i64>)>,
-    pub children: children::Children,
-    /// This process is not the one that the trial began with.
+    overlay: Vec<(Vec<u8>, Option<i64>)>,
+    /// Children of the trial's own: the number the guest knows, and the real one.
+    children: Vec<(u32, i64)>,
+    pub forks: u32,
     pub is_child: bool,
     pub pauses: u32,
 }
@@ -81,28 +71,13 @@ pub fn begin(e: &mut Engine) {
         }
         _ => Backing::Unknown,
     };
-    let mut entries: Vec<Backing> = table.objects.iter().map(backing).collect();
-    for (at, special) in &table.specials {
-        entries[*at] = backing_of(special);
-    }
-    let unwaiting = |(_, o): &(usize, &crate::replay::descriptors::Object)| u64::from(o.flags) & O_NONBLOCK != 0;
-    let nonblocking = table.objects.iter().enumerate().filter(unwaiting).map(|(n, _)| n).collect();
-    let (fds, cloexec, pipes) = (table.fds.clone(), table.cloexec.clone(), table.pipes.clone());
+    let entries: Vec<Backing> = table.objects.iter().map(backing).collect();
+    let fds = table.fds.clone();
     let written = core::mem::take(&mut replay(e).descriptors.written);
     let w = &mut trial(e).world;
-    (w.entries, w.fds, w.cloexec, w.nonblocking, w.pipes) = (entries, fds, cloexec, nonblocking, pipes);
+    (w.entries, w.fds) = (entries, fds);
     for file in written {
         overlay_written(e, &file);
-    }
-}
-
-/// A descriptor whose state is known from the calls that were made with it.
-fn backing_of(special: &Special) -> Backing {
-    match special {
-        Special::Epoll(list) => Backing::Epoll(list.clone()),
-        Special::Counter(value, semaphore) => events::counter(*value, *semaphore as u64).unwrap_or(Backing::Unknown),
-        Special::Timer(timer) => Backing::Timer(*timer),
-        Special::Signals => Backing::Stream { bytes: None, at: 0 },
     }
 }
 
@@ -147,7 +122,7 @@ impl World {
         self.fds.get(&(fd as u32)).map(|at| &self.entries[*at])
     }
 
-    pub fn backing_mut(&mut self, fd: u64) -> Option<&mut Backing> {
+    fn backing_mut(&mut self, fd: u64) -> Option<&mut Backing> {
         let at = *self.fds.get(&(fd as u32))?;
         self.entries.get_mut(at)
     }
@@ -155,14 +130,6 @@ impl World {
     /// The lowest free number from `from` on.
     fn free(&self, from: u32) -> u32 {
         (from..).find(|n| !self.fds.contains_key(n)).unwrap_or(from)
-    }
-
-    /// The name leads to this file from now on, or to nothing.
-    fn enter(&mut self, name: Vec<u8>, file: Option<i64>) {
-        match &self.children.common {
-            Some(common) => common.enter(&name, file),
-            None => self.overlay.push((name, file)),
-        }
     }
 
     pub fn add(&mut self, backing: Backing) -> i64 {
@@ -181,9 +148,8 @@ impl World {
 
     pub fn close(&mut self, fd: u64) -> i64 {
         let Some(at) = self.fds.remove(&(fd as u32)) else { return -err::EBADF };
-        self.cloexec.remove(&(fd as u32));
         if !self.fds.values().any(|other| *other == at)
-            && let Backing::Real(real) | Backing::Live(real) = self.entries[at]
+            && let Backing::Real(real) = self.entries[at]
         {
             // SAFETY: our own descriptor, which no number of the guest's leads to any more.
             unsafe { sys::raw3(nr::CLOSE, real as u64, 0, 0) };
@@ -208,46 +174,36 @@ impl World {
         to as i64
     }
 
-    /// Is the descriptor to be closed by an `execve`?
-    pub fn set_cloexec(&mut self, fd: u64, on: bool) {
-        if on && self.fds.contains_key(&(fd as u32)) {
-            self.cloexec.insert(fd as u32);
-        } else {
-            self.cloexec.remove(&(fd as u32));
-        }
-    }
-
-    /// Are reads and writes of what the descriptor leads to not to wait?
-    pub fn set_nonblocking(&mut self, fd: u64, on: bool) {
-        let Some(at) = self.fds.get(&(fd as u32)).copied() else { return };
-        if on {
-            self.nonblocking.insert(at)
-        } else {
-            self.nonblocking.remove(&at)
-        };
-    }
-
-    pub fn is_nonblocking(&self, fd: u64) -> bool {
-        self.fds.get(&(fd as u32)).is_some_and(|at| self.nonblocking.contains(at))
-    }
-
-    /// Does the descriptor lead to something that only the trial's own processes know the state of?
-    pub fn is_live(&self, fd: u64) -> bool {
-        matches!(self.backing(fd), Some(Backing::Live(_)))
-    }
-
     fn overlaid(&self, path: &[u8]) -> Option<Option<i64>> {
-        if let Some(found) = self.children.common.as_ref().and_then(|c| c.find(path)) {
-            return Some(found);
-        }
         self.overlay.iter().rev().find(|(p, _)| p == path).map(|(_, fd)| *fd)
     }
+
+    /// The real number of a child.
+    pub fn child(&self, pid: u32) -> Option<i64> {
+        self.children.iter().find(|(p, _)| *p == pid).map(|(_, real)| *real)
+    }
+
+    pub fn child_by_real(&self, real: i64) -> Option<u32> {
+        self.children.iter().find(|(_, r)| *r == real).map(|(p, _)| *p)
+    }
+
+    pub fn add_child(&mut self, pid: u32, real: i64) {
+        self.children.push((pid, real));
+    }
+
+    pub fn forget_child(&mut self, real: i64) {
+        self.children.retain(|(_, r)| *r != real);
+    }
+}
+
+pub fn has_children(e: &mut Engine) -> bool {
+    !trial(e).world.children.is_empty()
 }
 
 /// The real descriptor behind a number of the guest's, made if need be.
 pub fn real(e: &mut Engine, fd: u64) -> Option<i64> {
     match trial(e).world.backing(fd)?.clone() {
-        Backing::Real(real) | Backing::Live(real) => Some(real),
+        Backing::Real(real) => Some(real),
         Backing::Kept { file, flags, position } => {
             let folder = e.hidden.folder;
             let kept = if file == 0 { in_memory(-1, false) } else { replay(e).open_file(file, folder) };
@@ -264,36 +220,14 @@ pub fn real(e: &mut Engine, fd: u64) -> Option<i64> {
     }
 }
 
-/// The bytes of a stream that are still to be read, and whether nothing comes behind them; `None` if it is no stream.
-pub fn rest_of_stream(e: &mut Engine, fd: u64) -> Option<(Vec<u8>, bool)> {
-    gather(e, fd)?;
-    match trial(e).world.backing(fd)? {
-        Backing::Stream { bytes: Some(input), at } => Some((input.bytes[*at..].to_vec(), input.ends)),
-        _ => None,
-    }
-}
-
-/// What the descriptor leads to is something else from now on, for all numbers that lead there.
-pub fn replace(e: &mut Engine, fd: u64, backing: Backing) {
-    if let Some(old) = trial(e).world.backing_mut(fd) {
-        *old = backing;
-    }
-}
-
-/// The bytes of a stream are looked for, if nobody has yet; `None` if nothing is there.
-fn gather(e: &mut Engine, fd: u64) -> Option<()> {
+/// Takes up to `len` bytes from a stream; `None` if the descriptor is no stream.
+pub fn take(e: &mut Engine, fd: u64, len: usize) -> Option<Vec<u8>> {
     if let Backing::Stream { bytes: None, .. } = trial(e).world.backing(fd)? {
         let all = follow::input_of(e, fd);
         if let Some(Backing::Stream { bytes, .. }) = trial(e).world.backing_mut(fd) {
             *bytes = Some(all);
         }
     }
-    Some(())
-}
-
-/// Takes up to `len` bytes from a stream; `None` if the descriptor is no stream.
-pub fn take(e: &mut Engine, fd: u64, len: usize) -> Option<Vec<u8>> {
-    gather(e, fd)?;
     match trial(e).world.backing_mut(fd)? {
         Backing::Stream { bytes: Some(input), at } => {
             let n = len.min(input.bytes.len() - *at);
@@ -316,7 +250,6 @@ pub fn taken(e: &mut Engine, fd: u64, n: u64) {
     match trial(e).world.backing_mut(fd) {
         Some(Backing::Stream { bytes: Some(input), at }) => *at = (*at + n as usize).min(input.bytes.len()),
         Some(Backing::Kept { position, .. }) => *position += n,
-        Some(Backing::Timer(timer)) => *timer = timer.after(1),
         Some(Backing::Real(real)) => {
             let real = *real;
             // SAFETY: moves the position of our own descriptor (SEEK_CUR, 1).
@@ -326,28 +259,12 @@ pub fn taken(e: &mut Engine, fd: u64, n: u64) {
     }
 }
 
-/// As [`in_memory`], in a file that all processes of the trial have.
-fn shared_file(e: &mut Engine, from: i64, copied: bool) -> i64 {
-    match &trial(e).world.children.common {
-        None => in_memory(from, copied),
-        Some(common) => match common.take_file() {
-            Some(file) => fill(file, from, copied),
-            None => super::lost(e, "its processes write more files than a trial may have".into()),
-        },
-    }
-}
-
 /// A file in memory with the contents of `from`, which is closed; empty without `copied`.
 fn in_memory(from: i64, copied: bool) -> i64 {
-    // SAFETY: a file of our own.
-    let file = unsafe { sys::raw3(nr::MEMFD_CREATE, c"clew-trial".as_ptr() as u64, 1, 0) };
-    fill(file, from, copied)
-}
-
-fn fill(fd: i64, from: i64, copied: bool) -> i64 {
     const SENDFILE: u64 = 40;
     // SAFETY: a file of our own, filled through the kernel.
     unsafe {
+        let fd = sys::raw3(nr::MEMFD_CREATE, c"clew-trial".as_ptr() as u64, 1, 0);
         let mut at = 0u64;
         while copied && sys::raw(SENDFILE, [fd as u64, from as u64, &raw mut at as u64, 1 << 30, 0, 0]) > 0 {}
         if from >= 0 {
@@ -408,28 +325,25 @@ pub fn open(e: &mut Engine, dir: u64, path: &[u8], flags: u64) -> i64 {
     if sys::is_err(backing) {
         return backing;
     }
-    let w = &mut trial(e).world;
-    let fd = w.add(Backing::Real(backing));
-    w.set_cloexec(fd as u64, flags & O_CLOEXEC != 0);
-    fd
+    trial(e).world.add(Backing::Real(backing))
 }
 
 /// A file in memory under a name, with the contents of `from` unless it is to be emptied.
 fn fresh(e: &mut Engine, name: &[u8], from: i64, flags: u64) -> i64 {
-    let file = shared_file(e, from, from >= 0 && flags & O_TRUNC == 0);
-    trial(e).world.enter(name.to_vec(), Some(file));
+    let file = in_memory(from, from >= 0 && flags & O_TRUNC == 0);
+    trial(e).world.overlay.push((name.to_vec(), Some(file)));
     reopen(file, flags & !O_TRUNC)
 }
 
 /// Another descriptor of a file in memory, with a position of its own.
-pub fn reopen(file: i64, flags: u64) -> i64 {
+fn reopen(file: i64, flags: u64) -> i64 {
     let link = alloc::format!("/proc/self/fd/{file}\0");
     // SAFETY: opens our own file once more.
     unsafe { sys::raw3(nr::OPEN, link.as_ptr() as u64, flags & (3 | O_TRUNC | O_APPEND) | O_CLOEXEC, 0) }
 }
 
 /// Opens a file as it was recorded or, if that is not known, as it is; only what reading does not change.
-pub fn open_for_reading(e: &mut Engine, dir: u64, path: &[u8], name: &[u8]) -> i64 {
+fn open_for_reading(e: &mut Engine, dir: u64, path: &[u8], name: &[u8]) -> i64 {
     let mut text = path.to_vec();
     text.push(0);
     let dir = if dir as i32 == AT_FDCWD as i32 || path.starts_with(b"/") {
@@ -507,7 +421,7 @@ pub fn remove(e: &mut Engine, path: &[u8]) -> i64 {
     if !exists(e, path) {
         return -err::ENOENT;
     }
-    trial(e).world.enter(absolute(path), None);
+    trial(e).world.overlay.push((absolute(path), None));
     0
 }
 
@@ -518,54 +432,25 @@ pub fn rename(e: &mut Engine, from: &[u8], to: &[u8]) -> i64 {
     }
     let file = match overlaid(e, from) {
         Some(Some(file)) => file,
-        _ => {
-            let contents = open_for_reading(e, AT_FDCWD, from, &absolute(from));
-            shared_file(e, contents, true)
-        }
+        _ => in_memory(open_for_reading(e, AT_FDCWD, from, &absolute(from)), true),
     };
     let w = &mut trial(e).world;
-    w.enter(absolute(from), None);
-    w.enter(absolute(to), Some(file));
+    w.overlay.push((absolute(from), None));
+    w.overlay.push((absolute(to), Some(file)));
     0
 }
 
 /// `pipe`: a real one, which the trial's own children share.
-pub fn pipe(e: &mut Engine, at: u64, flags: u64) -> i64 {
-    let [read, write] = match real_pipe() {
-        Ok(ends) => ends,
-        Err(errno) => return errno,
-    };
-    let w = &mut trial(e).world;
-    let ends = [w.add(Backing::Live(read)), w.add(Backing::Live(write))];
-    set_pipe_flags(e, ends, flags);
-    sys::write_u32(at, ends[0] as u32);
-    sys::write_u32(at + 4, ends[1] as u32);
-    0
-}
-
-/// As [`pipe`], with the numbers that the recorded one had.
-pub fn pipe_as_recorded(e: &mut Engine, at: u64, flags: u64) {
-    let (Some(r), Some(s)) = (sys::read_u32(at), sys::read_u32(at + 4)) else { return };
-    if let Ok([read, write]) = real_pipe() {
-        let w = &mut trial(e).world;
-        w.put(r, Backing::Live(read));
-        w.put(s, Backing::Live(write));
-        set_pipe_flags(e, [r as i64, s as i64], flags);
-    }
-}
-
-fn set_pipe_flags(e: &mut Engine, ends: [i64; 2], flags: u64) {
-    let w = &mut trial(e).world;
-    for fd in ends {
-        w.set_cloexec(fd as u64, flags & O_CLOEXEC != 0);
-        w.set_nonblocking(fd as u64, flags & O_NONBLOCK != 0);
-    }
-}
-
-/// Both ends of a pipe of this process.
-pub fn real_pipe() -> Result<[i64; 2], i64> {
+pub fn pipe(e: &mut Engine, at: u64) -> i64 {
     let mut pair = [0i32; 2];
     // SAFETY: the kernel writes two numbers (pipe2, 293).
     let r = unsafe { sys::raw3(293, pair.as_mut_ptr() as u64, O_NONBLOCK | O_CLOEXEC, 0) };
-    if r == 0 { Ok(pair.map(i64::from)) } else { Err(r) }
+    if r != 0 {
+        return r;
+    }
+    let w = &mut trial(e).world;
+    let (r, s) = (w.add(Backing::Real(pair[0] as i64)), w.add(Backing::Real(pair[1] as i64)));
+    sys::write_u32(at, r as u32);
+    sys::write_u32(at + 4, s as u32);
+    0
 }
