@@ -249,6 +249,7 @@ impl fmt::Display for Failure {
             Failure::Crash { signal, pc } => write!(f, "it dies of signal {signal} at {pc:#x}"),
             Failure::Hang => f.write_str("it does not end"),
             Failure::Refused => f.write_str("the check says no"),
+            Failure::Ended(end @ End::Exited(_)) => write!(f, "it ends ({end}) instead of going on"),
             Failure::Ended(end) => write!(f, "{end}"),
         }
     }

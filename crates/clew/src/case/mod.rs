@@ -12,11 +12,14 @@ mod code;
 mod make;
 mod reference;
 mod refusal;
+pub mod words;
 
 use crate::cli::Oracle as OracleOptions;
-use crate::home::Opened;
+use crate::guest::{Failed, start_engine};
+use crate::home::{self, Opened};
 use crate::message::Messages;
 use crate::startup::Startup;
+use crate::status;
 use crate::written::Written;
 use diagnose::{Failing, Failure, Oracle};
 use model::serve::{Moment, TrialLimits};
@@ -39,13 +42,54 @@ const LEAST_WALL: Duration = Duration::from_secs(2);
 /// Branches that other threads executed while one was dying, at most, as far as they are looked through.
 const OTHERS_WENT_ON: usize = 32;
 
-/// What the user asks.
+/// What the user asks, as all verbs that search are asked.
 pub struct Ask<'a> {
-    pub wanted: Oracle,
     pub oracle: &'a OracleOptions,
+    pub recording: Option<&'a str>,
+    pub command: &'a [std::ffi::OsString],
     pub budget: Duration,
     pub jobs: Option<usize>,
+    /// Nothing is to be told but the answer.
+    pub quiet: bool,
+}
+
+/// What is needed to search: the recording, and what "works" means.
+pub struct Ready<'a> {
+    ask: Ask<'a>,
+    opened: Opened,
+    named: Option<UnitName>,
+    wanted: Oracle,
     pub interrupted: Arc<AtomicBool>,
+    /// No progress is told.
+    pub quiet: bool,
+}
+
+impl<'a> Ready<'a> {
+    /// Reads what is expected, and records if need be.
+    pub fn make(ask: Ask<'a>, startup: &Startup, messages: &Messages) -> Result<Ready<'a>, Refusal> {
+        let wanted = read_oracle(ask.oracle, ask.command)?;
+        let interrupted = interruption();
+        let name = match ask.recording {
+            Some(name) => name.to_owned(),
+            None => record_quietly(ask.command, ask.oracle.ends_after(), startup, messages)?,
+        };
+        let (opened, named) = home::find(&name, startup).map_err(Refusal::usage)?;
+        let quiet = ask.quiet || !rustix::termios::isatty(rustix::stdio::stderr());
+        Ok(Ready { ask, opened, named, wanted, interrupted, quiet })
+    }
+
+    /// Starts the engine and searches.
+    pub fn search<T>(
+        &self,
+        startup: &Startup,
+        search: impl Fn(&EngineProgram) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        match start_engine(startup, |engine| Ok(search(engine))) {
+            Ok(answer) => answer,
+            Err(Failed::Error(e)) => Err(Refusal::internal(e)),
+            Err(Failed::Signal(_)) => Err(Refusal::said(status::INTERNAL)),
+        }
+    }
 }
 
 /// The failing run.
@@ -68,14 +112,10 @@ pub struct Case<'a> {
 
 impl<'a> Case<'a> {
     /// Opens a recording, finds out what is wrong with it, and in which process; a session on that one comes with it.
-    pub fn open(
-        ask: &Ask<'a>,
-        opened: &'a Opened,
-        named: Option<UnitName>,
-        engine: &EngineProgram,
-    ) -> Result<(Case<'a>, Session), Refusal> {
+    pub fn open(ready: &'a Ready<'_>, engine: &EngineProgram) -> Result<(Case<'a>, Session), Refusal> {
+        let (ask, opened) = (&ready.ask, &ready.opened);
         let begun = Instant::now();
-        let oracle = ask.wanted.clone();
+        let oracle = ready.wanted.clone();
         let recording = &opened.recording;
         let replayer = Replayer { engine, recording };
         let (written, differences) = Written::gather(&replayer).map_err(Refusal::internal)?;
@@ -84,7 +124,7 @@ impl<'a> Case<'a> {
             return Err(Refusal::internal(format!("the recording cannot be searched: {difference}")));
         }
         let chooser = choose::Chooser { ask, recording, oracle: &oracle, written: &written };
-        let (unit, failing) = chooser.choose(named)?;
+        let (unit, failing) = chooser.choose(ready.named)?;
         let session = Session::open(&replayer, &unit).map_err(Refusal::internal)?;
         let maps = session.maps().map_err(Refusal::internal)?;
         let code = Code::find(recording, &unit, &maps).map_err(Refusal::internal)?;
@@ -96,7 +136,7 @@ impl<'a> Case<'a> {
             oracle,
             code,
             script: ask.oracle.check.as_deref(),
-            interrupted: ask.interrupted.clone(),
+            interrupted: ready.interrupted.clone(),
             begun,
             until: begun + ask.budget,
             jobs: ask.jobs,

@@ -6,10 +6,8 @@
 
 mod show;
 
-use crate::case::{self, Ask, At, Branches, Case, Place, Refusal, branches};
+use crate::case::{self, Ask, At, Branches, Case, Place, Ready, Refusal, branches};
 use crate::cli::{Color, Order, Switch as Options};
-use crate::guest::{Failed, start_engine};
-use crate::home::{self, Opened};
 use crate::message::{self, Messages, Paint};
 use crate::startup::Startup;
 use crate::status;
@@ -17,8 +15,6 @@ use diagnose::{Failing, Oracle, Plan, Search, Trial, order};
 use recording::UnitName;
 use session::{EngineProgram, Session};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// What was found, with everything that is needed to tell it.
@@ -62,45 +58,30 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
 
 /// Records if need be, and searches.
 fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Answer, Refusal> {
-    let wanted = case::read_oracle(&options.oracle, &options.command)?;
     let at = options.at.as_ref().map(|text| text.parse::<At>()).transpose().map_err(Refusal::usage)?;
-    let interrupted = case::interruption();
-    let name = match &options.recording {
-        Some(name) => name.clone(),
-        None => case::record_quietly(&options.command, options.oracle.ends_after(), startup, messages)?,
+    let ask = Ask {
+        oracle: &options.oracle,
+        recording: options.recording.as_deref(),
+        command: &options.command,
+        budget: options.budget,
+        jobs: options.jobs,
+        quiet: options.quiet || options.json,
     };
-    let (opened, unit) = home::find(&name, startup).map_err(Refusal::usage)?;
-    let quiet = options.quiet || options.json || !rustix::termios::isatty(rustix::stdio::stderr());
-    let job = Job { options, opened: &opened, unit, wanted, at, interrupted, quiet };
-    let done = start_engine(startup, |engine| Ok(job.run(engine)));
-    match done {
-        Ok(answer) => answer,
-        Err(Failed::Error(e)) => Err(Refusal::internal(e)),
-        Err(Failed::Signal(_)) => Err(Refusal::said(status::INTERNAL)),
-    }
+    let ready = Ready::make(ask, startup, messages)?;
+    let job = Job { options, ready: &ready, at };
+    ready.search(startup, |engine| job.run(engine))
 }
 
 /// One search.
 struct Job<'a> {
     options: &'a Options,
-    opened: &'a Opened,
-    unit: Option<UnitName>,
-    wanted: Oracle,
+    ready: &'a Ready<'a>,
     at: Option<At>,
-    interrupted: Arc<AtomicBool>,
-    quiet: bool,
 }
 
 impl Job<'_> {
     fn run(&self, engine: &EngineProgram) -> Result<Answer, Refusal> {
-        let ask = Ask {
-            wanted: self.wanted.clone(),
-            oracle: &self.options.oracle,
-            budget: self.options.budget,
-            jobs: self.options.jobs,
-            interrupted: self.interrupted.clone(),
-        };
-        let (case, mut session) = Case::open(&ask, self.opened, self.unit, engine)?;
+        let (case, mut session) = Case::open(self.ready, engine)?;
         let ranges = match &self.at {
             Some(at) => case.code.ranges_of(&at.place).map_err(Refusal::usage)?,
             None => case.code.ranges.clone(),
@@ -140,7 +121,7 @@ impl Job<'_> {
                 break;
             }
         }
-        if !self.quiet {
+        if !self.ready.quiet {
             message::stderr("\r\x1b[K");
         }
         limits.append(&mut found.limits);
@@ -161,7 +142,7 @@ impl Job<'_> {
     }
 
     fn tell(&self, search: &Search, candidates: usize) {
-        if !self.quiet {
+        if !self.ready.quiet {
             let found = search.critical.len();
             message::stderr(&format!("\rclew: {} of {candidates} branches tried, {found} found\x1b[K", search.tried));
         }

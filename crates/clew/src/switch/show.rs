@@ -2,6 +2,7 @@
 
 use super::{Answer, shown};
 use crate::case::Where;
+use crate::case::words::{ordinal, repaired};
 use crate::message::Paint;
 use crate::show::count;
 use diagnose::{Failure, Finding, Stop, Verdict};
@@ -10,8 +11,6 @@ use std::fmt::Write;
 
 /// Findings that are told in full.
 const SHOWN: usize = 10;
-/// Output up to this is repeated in a sentence.
-const SHORT: usize = 40;
 
 /// The answer as text.
 pub fn text(answer: &Answer, paint: Paint) -> String {
@@ -160,7 +159,7 @@ fn explain(answer: &Answer, finding: &Finding, place: &Where) -> String {
     };
     let (n, of) = instances(answer, finding);
     let which = if of > 1 { format!(" on its {} execution", ordinal(n)) } else { String::new() };
-    format!("with {what} taken the other way{which} the program {}", repaired(answer))
+    format!("with {what} taken the other way{which} the program {}", repaired(&answer.oracle))
 }
 
 /// Does the line have several branches?
@@ -170,29 +169,6 @@ fn several_branches(answer: &Answer, place: &Where) -> bool {
         other.line == place.line && other.full == place.full
     };
     answer.branches.places().filter(same).take(2).count() > 1
-}
-
-fn repaired(answer: &Answer) -> String {
-    let expected = answer.oracle.stdout.as_deref();
-    let short = expected.filter(|e| e.len() <= SHORT).and_then(|e| std::str::from_utf8(e).ok()).map(str::trim_end);
-    match short {
-        Some(text) if !text.is_empty() && !text.contains(char::is_control) => format!("prints {text} as expected"),
-        _ if answer.oracle.sees_results() => "does what is expected".into(),
-        _ => match answer.oracle.exit {
-            Some(status) => format!("exits with {status} as expected"),
-            None => "passes the place where it failed and ends by itself".into(),
-        },
-    }
-}
-
-fn ordinal(n: u64) -> String {
-    let ending = match (n % 10, n % 100) {
-        (1, rest) if rest != 11 => "st",
-        (2, rest) if rest != 12 => "nd",
-        (3, rest) if rest != 13 => "rd",
-        _ => "th",
-    };
-    format!("{n}{ending}")
 }
 
 /// The answer as one JSON document.
@@ -266,15 +242,4 @@ fn finding_value(answer: &Answer, rank: usize, finding: &Finding) -> Value {
         value["doubt"] = json!(doubt);
     }
     value
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ordinals_read_well() {
-        let all: Vec<_> = [1, 2, 3, 4, 11, 12, 13, 21, 102, 111].into_iter().map(ordinal).collect();
-        assert_eq!(all, ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th"]);
-    }
 }

@@ -8,10 +8,11 @@
 use super::places::Places;
 use super::symptom::Symptom;
 use super::values::{Replacement, Values};
+use crate::case::words::{ordinal, repaired};
 use crate::case::{Branches, Case};
 use crate::slice::lines::{self, Squash};
 use diagnose::order::{self, Influence};
-use diagnose::{Change, Failure, Finding, Oracle, Search, Verdict};
+use diagnose::{Change, Failure, Finding, Search, Verdict};
 use model::serve::Moment;
 use report::{Cause, Difference, Evidence, Kind, Place, Report, SliceLine, Tried};
 use std::collections::{HashMap, HashSet};
@@ -24,8 +25,6 @@ const CALLS_FOR_EACH_LINE: usize = 2;
 const FAR: u32 = 40;
 /// Dependences back from a proved cause that lead to its values: some statements, each of a few instructions.
 const BACK: u32 = 12;
-/// Output up to this is repeated in a sentence.
-const SHORT: usize = 40;
 
 /// What was found by all methods.
 pub struct Gathered {
@@ -466,29 +465,6 @@ fn difference(case: &Case<'_>) -> Option<Difference> {
     };
     let found = case.failing.run.stream(stream);
     Some(Difference { stream: stream.to_string(), expected: expected?, found, offset })
-}
-
-/// What a repaired run does.
-fn repaired(oracle: &Oracle) -> String {
-    let short = oracle.stdout.as_deref().filter(|e| e.len() <= SHORT).and_then(|e| std::str::from_utf8(e).ok());
-    match short.map(str::trim_end) {
-        Some(text) if !text.is_empty() && !text.contains(char::is_control) => format!("prints {text} as expected"),
-        _ if oracle.sees_results() => "does what is expected".into(),
-        _ => match oracle.exit {
-            Some(status) => format!("exits with {status} as expected"),
-            None => "passes the place where it failed and ends by itself".into(),
-        },
-    }
-}
-
-fn ordinal(n: u64) -> String {
-    let ending = match (n % 10, n % 100) {
-        (1, rest) if rest != 11 => "st",
-        (2, rest) if rest != 12 => "nd",
-        (3, rest) if rest != 13 => "rd",
-        _ => "th",
-    };
-    format!("{n}{ending}")
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -13,25 +13,20 @@ mod places;
 mod symptom;
 mod values;
 
-use crate::case::{self, Ask, Bench, Branches, Case, Refusal, branches};
+use crate::case::{self, Ask, Bench, Branches, Case, Ready, Refusal, branches};
 use crate::cli::{Color, Why as Options};
-use crate::guest::{Failed, start_engine};
-use crate::home::{self, Opened};
 use crate::message::{self, Messages, Paint};
 use crate::startup::Startup;
 use crate::status;
 use causes::Gathered;
 use diagnose::order::{self, Influence};
-use diagnose::{Change, Oracle, Plan, Search, Trial};
+use diagnose::{Change, Plan, Search, Trial};
 use model::serve::Moment;
 use near::Nodes;
 use places::Places;
-use recording::UnitName;
 use report::Report;
 use session::{EngineProgram, Session};
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use symptom::Symptom;
 use values::Values;
@@ -102,31 +97,23 @@ fn check_views(options: &Options) -> Result<(), Refusal> {
 
 /// Records if need be, and searches.
 pub fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Report, Refusal> {
-    let wanted = case::read_oracle(&options.oracle, &options.command)?;
     check_views(options)?;
-    let interrupted = case::interruption();
-    let name = match &options.recording {
-        Some(name) => name.clone(),
-        None => case::record_quietly(&options.command, options.oracle.ends_after(), startup, messages)?,
+    let ask = Ask {
+        oracle: &options.oracle,
+        recording: options.recording.as_deref(),
+        command: &options.command,
+        budget: options.budget,
+        jobs: options.jobs,
+        quiet: options.quiet || options.json,
     };
-    let (opened, unit) = home::find(&name, startup).map_err(Refusal::usage)?;
-    let quiet = options.quiet || options.json || !rustix::termios::isatty(rustix::stdio::stderr());
-    let job = Job { options, opened: &opened, unit, wanted, interrupted, quiet };
-    match start_engine(startup, |engine| Ok(job.run(engine))) {
-        Ok(report) => report,
-        Err(Failed::Error(e)) => Err(Refusal::internal(e)),
-        Err(Failed::Signal(_)) => Err(Refusal::said(status::INTERNAL)),
-    }
+    let ready = Ready::make(ask, startup, messages)?;
+    ready.search(startup, |engine| Job { options, ready: &ready }.run(engine))
 }
 
 /// One search.
 struct Job<'a> {
     options: &'a Options,
-    opened: &'a Opened,
-    unit: Option<UnitName>,
-    wanted: Oracle,
-    interrupted: Arc<AtomicBool>,
-    quiet: bool,
+    ready: &'a Ready<'a>,
 }
 
 /// A branch that is executed more often repairs a run by accident more often.
@@ -139,17 +126,10 @@ fn share(budget: Duration, percent: u32) -> Duration {
 
 impl Job<'_> {
     fn run(&self, engine: &EngineProgram) -> Result<Report, Refusal> {
-        let ask = Ask {
-            wanted: self.wanted.clone(),
-            oracle: &self.options.oracle,
-            budget: self.options.budget,
-            jobs: self.options.jobs,
-            interrupted: self.interrupted.clone(),
-        };
-        let (case, mut session) = Case::open(&ask, self.opened, self.unit, engine)?;
+        let (case, mut session) = Case::open(self.ready, engine)?;
         self.say("following dependences");
         let until = case.begun + share(self.options.budget, 30);
-        let flag = self.interrupted.clone();
+        let flag = self.ready.interrupted.clone();
         let mut stop = move || Instant::now() > until || case::is_raised(&flag);
         let told = symptom::arguments(&mut session)?;
         let start = symptom::start(&case, &mut session, &mut stop)?;
@@ -171,7 +151,7 @@ impl Job<'_> {
 
     /// Tells how far it is, on a terminal; nothing clears the line.
     fn say(&self, what: &str) {
-        if !self.quiet {
+        if !self.ready.quiet {
             message::stderr(&match what {
                 "" => "\r\x1b[K".to_owned(),
                 what => format!("\rclew: {what}\x1b[K"),
