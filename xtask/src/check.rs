@@ -7,6 +7,7 @@ use std::{
     env,
     fmt::Write as _,
     fs,
+    path::Path,
     process::Command,
     time::{Duration, Instant},
 };
@@ -35,9 +36,15 @@ const REPLAY_SAMPLE: usize = 100;
 const NULL_SAMPLE: usize = 40;
 const PYSUITE_SAMPLE: usize = 60;
 
+/// What the builds and the recordings of all suites take, with some to spare; with less, what fails is not the change.
+const ROOM: u64 = 8 << 30;
+
 /// Runs everything; false if something failed.
 pub fn check(extent: Extent, clew: Option<String>) -> Result<bool, String> {
     let started = Instant::now();
+    for place in [root(), env::temp_dir()] {
+        enough_room(&place)?;
+    }
     let mut tallies = vec![Tally::new("build and tests")];
     for (name, words) in cargo_steps() {
         step(&mut tallies[0], name, &words);
@@ -63,6 +70,17 @@ pub fn check(extent: Extent, clew: Option<String>) -> Result<bool, String> {
     println!("time: {}", minutes(started.elapsed()));
     println!("{passed} passed, {} failed", total - passed);
     Ok(passed == total)
+}
+
+fn enough_room(place: &Path) -> Result<(), String> {
+    let at = place.display();
+    let fs = rustix::fs::statvfs(place).map_err(|e| format!("{at}: {e}"))?;
+    let free = fs.f_bavail * fs.f_frsize;
+    if free >= ROOM {
+        return Ok(());
+    }
+    let (free, needed) = (free >> 20, ROOM >> 20);
+    Err(format!("{at} has {free} MB free and the checks need {needed}: remove something, or check out elsewhere"))
 }
 
 fn cargo_steps() -> Vec<(&'static str, Vec<String>)> {
