@@ -137,6 +137,13 @@ fn a_value_that_several_predicates_test_is_replaced() {
 }
 
 #[test]
+fn a_wrong_number_is_traced_to_where_it_comes_from() {
+    let answer = check_why("tax.c", &[], &[], Some("tax 57\n"));
+    let explanation = answer["candidates"][0]["explanation"].as_str().expect("a sentence");
+    assert!(explanation.contains("stores 57 instead of 51"), "{explanation}");
+}
+
+#[test]
 fn two_predicates_lead_to_an_early_return() {
     check_why("words.c", &[], &[], Some("a cat\nscatter cat\n"));
 }

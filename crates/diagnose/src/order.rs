@@ -44,16 +44,41 @@ impl Influence {
     }
 }
 
+/// How often places are executed because of the input: what a program does by itself when it starts, whatever the input,
+/// says nothing about how particular a place is.
+#[derive(Default)]
+pub struct Often {
+    counts: HashMap<u64, [u64; 3]>,
+}
+
+impl Often {
+    /// Counts executions, given as places and what the input had to do with them.
+    pub fn new(executions: impl Iterator<Item = (u64, Influence)>) -> Often {
+        let mut often = Often::default();
+        for (pc, influence) in executions {
+            often.counts.entry(pc).or_default()[influence as usize] += 1;
+        }
+        often
+    }
+
+    /// Executions that the input had at least so much to do with.
+    pub fn of(&self, pc: u64, influence: Influence) -> u64 {
+        self.counts.get(&pc).map_or(0, |counts| counts[..=influence as usize].iter().sum())
+    }
+}
+
 /// What the erroneous value depends on first; `distance` says how far each one is from it, in dependences. Some of those
 /// come in between that the value is not known to depend on: what stores through pointers might have done is not known.
 /// What the input had no influence on is last. Answers also how many come before any place is tried again.
 pub fn prior(predicates: &[Predicate], distance: &[Option<u32>], influence: &[Influence]) -> (Vec<usize>, usize) {
     let all = predicates.len();
+    let often = Often::new(predicates.iter().zip(influence).map(|(p, i)| (p.moment.pc, *i)));
+    let times: Vec<u64> = predicates.iter().zip(influence).map(|(p, i)| often.of(p.moment.pc, *i)).collect();
     let choose = |wanted: &dyn Fn(usize) -> bool| -> Vec<Vec<usize>> {
         // Those without a distance count as nearer the later they ran.
         let of = |n: usize| distance[n].unwrap_or_else(|| NO_DISTANCE + ((all - n) as u64).ilog2());
         let distance: Vec<Option<u32>> = (0..all).map(|n| wanted(n).then(|| of(n) + influence[n].aside())).collect();
-        spread(predicates, &distance)
+        spread(predicates, &distance, &times)
     };
     let near = choose(&|n| influence[n] != Influence::None && distance[n].is_some());
     let others = choose(&|n| influence[n] != Influence::None && distance[n].is_none());
@@ -101,7 +126,7 @@ fn often(executed: u64) -> u32 {
 
 /// Those with a distance, in rounds: of each place the nearest, the first and the last execution come in the first round,
 /// twice as many in each round after that; within a round by weight.
-fn spread(predicates: &[Predicate], distance: &[Option<u32>]) -> Vec<Vec<usize>> {
+fn spread(predicates: &[Predicate], distance: &[Option<u32>], times: &[u64]) -> Vec<Vec<usize>> {
     let mut places: HashMap<u64, Vec<(u32, usize)>> = HashMap::new();
     for (n, d) in distance.iter().enumerate().rev() {
         if let Some(d) = d {
@@ -111,14 +136,14 @@ fn spread(predicates: &[Predicate], distance: &[Option<u32>]) -> Vec<Vec<usize>>
     let mut rounds: Vec<Vec<(u32, std::cmp::Reverse<usize>)>> = Vec::new();
     for mut list in places.into_values() {
         // Executions come the last first.
-        let (ends, often) = ([list[0].1, list[list.len() - 1].1], often(list.len() as u64));
+        let ends = [list[0].1, list[list.len() - 1].1];
         list.sort_by_key(|(d, n)| (*d, std::cmp::Reverse(*n)));
         for (k, (d, n)) in list.into_iter().enumerate() {
             let round = if k == 0 || ends.contains(&n) { 0 } else { (k + 2).ilog2() as usize };
             if rounds.len() <= round {
                 rounds.resize_with(round + 1, Vec::new);
             }
-            rounds[round].push((d + often, std::cmp::Reverse(n)));
+            rounds[round].push((d + often(times[n]), std::cmp::Reverse(n)));
         }
     }
     rounds.iter_mut().for_each(|r| r.sort_unstable());

@@ -85,6 +85,12 @@ impl Place {
         }
     }
 
+    /// What tells it from other places: the line, or the address if there is none.
+    pub fn key(&self) -> (Option<String>, Option<u32>, String) {
+        let address = if self.line.is_some() { String::new() } else { self.address.clone() };
+        (self.full.clone(), self.line, address)
+    }
+
     /// What tells its file from all others: the whole path, if that is known.
     fn file_key(&self) -> Option<&str> {
         self.full.as_deref().or(self.file.as_deref())

@@ -4,7 +4,7 @@
 //! (templates of C++, the standard library of Rust). If there is none, all of the program is own code.
 //! Other code is shown as the call from own code that led to it.
 
-use image::{Image, LoadedImages, Location};
+use image::{Image, ImageOffset, LoadedImages, Location};
 use model::GuestAddr;
 use slice::{Sites, Slice, Window};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -67,6 +67,7 @@ pub struct Origins<'a> {
     known: HashMap<u64, Origin>,
     /// Calls that code was inlined through.
     callers: HashMap<u64, Vec<Origin>>,
+    openings: HashMap<u64, bool>,
 }
 
 impl<'a> Origins<'a> {
@@ -89,12 +90,25 @@ impl<'a> Origins<'a> {
             path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
         };
         let names = loaded.iter().enumerate().map(name).collect();
-        Origins { loaded, own, names, known: HashMap::new(), callers: HashMap::new() }
+        Origins { loaded, own, names, known: HashMap::new(), callers: HashMap::new(), openings: HashMap::new() }
     }
 
     /// Is it the program's own code? Where lines are known, code without one (start-up code, stubs of calls) is not.
     pub fn is_own(&mut self, pc: u64) -> bool {
         self.of(pc).own
+    }
+
+    /// Is it the line that a function begins with, where arguments are put into their places and nothing is computed?
+    pub fn is_opening(&mut self, pc: u64) -> bool {
+        let loaded = self.loaded;
+        *self.openings.entry(pc).or_insert_with(|| {
+            let Some((_, image, at)) = loaded.at(GuestAddr(pc)) else { return false };
+            let Some(function) = image.image.function_at(at) else { return false };
+            let line = |at| image.image.locate(at).line;
+            let (first, last) = (line(function.start), line(ImageOffset(function.end.0.saturating_sub(1))));
+            // All of a function may be in one line.
+            first.is_some() && first == line(at) && first != last
+        })
     }
 
     /// Does a mapping hold something of an image that is the program's own? Linkers may begin a segment within a page.

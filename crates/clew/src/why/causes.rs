@@ -5,88 +5,26 @@
 //! around the best one, towards the symptom and back to what made its values, come in between; then who called when a
 //! program died, and what else the symptom depends on, by the same weight. Each line is named once.
 
+use super::gathered::Gathered;
 use super::places::Places;
-use super::symptom::Symptom;
-use super::values::{Replacement, Values};
+use super::rank::{self, Candidate};
+use super::suspects::{Beside, around, callers, slice_lines};
+use super::symptom::{self, Symptom};
+use super::values::Replacement;
+use crate::case::Case;
 use crate::case::words::{ordinal, repaired};
-use crate::case::{Branches, Case};
-use crate::slice::lines::{self, Squash};
-use diagnose::order::{self, Influence};
-use diagnose::{Change, Failure, Finding, Search, Verdict};
+use crate::slice::lines::Squash;
+use diagnose::order;
+use diagnose::{Change, Failure, Verdict};
 use model::serve::Moment;
 use report::{Cause, Difference, Evidence, Kind, Place, Report, SliceLine, Tried};
-use std::collections::{HashMap, HashSet};
+use session::Session;
+use std::collections::HashSet;
 
 /// Lines of the slice that are told, at most.
 const SLICE_LINES: usize = 4000;
 /// Calls on the stack that are named for each line of the slice.
 const CALLS_FOR_EACH_LINE: usize = 2;
-/// What the symptom does not depend on, as far as is known, is taken to be so far away.
-const FAR: u32 = 40;
-/// Dependences back from a proved cause that lead to its values: some statements, each of a few instructions.
-const BACK: u32 = 12;
-
-/// What was found by all methods.
-pub struct Gathered {
-    pub search: Search,
-    pub branches: Branches,
-    /// Where executions of branches are in the slice.
-    pub nodes: HashMap<Moment, u32>,
-    /// Executions of branches that are in the window but not in the slice.
-    pub outside: HashMap<Moment, slice::Instance>,
-    /// What the input had to do with executions of branches.
-    pub influence: HashMap<Moment, Influence>,
-    pub values: Values,
-    /// Calls that were under way when the program died, the innermost first.
-    pub stack: Vec<u64>,
-    pub limits: Vec<String>,
-    /// What the time went into.
-    pub phases: Vec<(String, f64)>,
-}
-
-impl Gathered {
-    pub fn new(limits: Vec<String>) -> Gathered {
-        Gathered {
-            search: Search::default(),
-            branches: Branches::default(),
-            nodes: HashMap::new(),
-            outside: HashMap::new(),
-            influence: HashMap::new(),
-            values: Values::default(),
-            stack: Vec::new(),
-            limits,
-            phases: Vec::new(),
-        }
-    }
-
-    /// The node of the slice that a trial changed.
-    fn node(&self, finding: &Finding) -> Option<u32> {
-        match self.values.replacements.get(&finding.trial) {
-            Some(r) => Some(self.values.stores[r.store].node),
-            None => self.nodes.get(&finding.trial.moment).copied(),
-        }
-    }
-}
-
-/// The line, or the address if there is none.
-fn key(place: &Place) -> (Option<String>, Option<u32>, String) {
-    let address = if place.line.is_some() { String::new() } else { place.address.clone() };
-    (place.full.clone(), place.line, address)
-}
-
-/// One change that repairs the run, as far as ranking goes.
-struct Candidate<'a> {
-    finding: &'a Finding,
-    node: Option<u32>,
-    /// Where it is in the window.
-    at: Option<(u32, u16)>,
-    distance: u32,
-    /// How unlikely it is to be what is wrong.
-    weight: u32,
-    place: Place,
-    /// It is in code that somebody else wrote: what compilers bring along.
-    foreign: bool,
-}
 
 /// The whole answer.
 pub fn report(
@@ -94,17 +32,16 @@ pub fn report(
     mut gathered: Gathered,
     symptom: Option<&Symptom>,
     places: &mut Places<'_>,
+    session: &mut Session,
     top: usize,
 ) -> Report {
     let mut causes = Vec::new();
     let mut named = HashSet::new();
     let mut squash = symptom.map(|s| Squash::new(&s.window, false));
-    let mut candidates = candidates(&gathered, symptom, places);
-    candidates
-        .sort_by_key(|c| (!c.finding.is_proved(), c.foreign, c.weight, std::cmp::Reverse(c.finding.trial.moment)));
-    candidates.retain(|c| named.insert(key(&c.place)));
+    let candidates = rank::ranked(&gathered, symptom, places);
+    named.extend(candidates.iter().map(|c| c.place.key()));
     let around = around(&candidates, symptom, places, squash.as_mut());
-    let mut around = around.into_iter().filter(|p| named.insert(key(&p.place)));
+    let mut around = around.into_iter().filter(|p| named.insert(p.place.key()));
     for (n, c) in candidates.iter().take(top).enumerate() {
         let steps = path(symptom, c.node, places, squash.as_mut());
         causes.push(proved(case, &gathered, c, steps));
@@ -121,16 +58,22 @@ pub fn report(
     let slice = symptom.zip(squash.as_mut()).map(|(s, squash)| slice_lines(case, s, places, squash));
     let slice = slice.unwrap_or_default();
     // Where it died and who called, then what that depended on.
-    let calls = callers(&gathered.stack, places).into_iter().map(|p| (p, None));
+    let best = candidates.first().filter(|_| gathered.stack.is_empty());
+    let under_way = best.and_then(|best| {
+        session.seek(best.finding.trial.moment, &mut || false).ok()?;
+        Some(symptom::stack(case, session))
+    });
+    let calls = callers(under_way.as_ref().unwrap_or(&gathered.stack), places);
+    let calls = calls.into_iter().filter(|p| !named.contains(&p.key())).map(|p| (p, None));
     let lines = slice.iter().map(|(line, node)| (line.place.clone(), Some((line, *node))));
     for (place, line) in order::interleave(calls.collect(), lines.collect(), CALLS_FOR_EACH_LINE) {
         if causes.len() >= top {
             break;
         }
-        if named.insert(key(&place)) {
+        if named.insert(place.key()) {
             causes.push(match line {
                 Some((line, node)) => suspected(case, line, path(symptom, Some(node), places, squash.as_mut())),
-                None => caller(case, place),
+                None => caller(case, place, best.map(|c| &c.place)),
             });
         }
     }
@@ -163,76 +106,6 @@ pub fn report(
         seconds: case.begun.elapsed().as_secs_f64(),
         phases: gathered.phases,
     }
-}
-
-fn candidates<'a>(gathered: &'a Gathered, symptom: Option<&Symptom>, places: &mut Places<'_>) -> Vec<Candidate<'a>> {
-    let mut list = Vec::new();
-    let mut wider = None;
-    let mut through_pointers = |moment: Moment| {
-        let s = symptom?;
-        let instance = gathered.outside.get(&moment)?;
-        let nodes = wider.get_or_insert_with(|| s.through_pointers());
-        nodes.get(&(instance.execution, instance.insn)).copied()
-    };
-    for finding in &gathered.search.critical {
-        let node = gathered.node(finding);
-        let distance = node.zip(symptom).map(|(n, s)| s.slice.nodes[n as usize].distance);
-        let distance = distance.or_else(|| through_pointers(finding.trial.moment)).unwrap_or(u32::MAX);
-        let pc = match gathered.values.replacements.get(&finding.trial) {
-            Some(r) => gathered.values.stores[r.store].execution.moment.pc,
-            None => finding.trial.moment.pc,
-        };
-        let influence = gathered.influence.get(&finding.trial.moment).copied().unwrap_or_default();
-        let weight = order::weight(distance.min(FAR), gathered.branches.count(pc), influence);
-        let in_slice = node.zip(symptom).map(|(n, s)| &s.slice.nodes[n as usize]).map(|n| (n.execution, n.insn));
-        let outside = gathered.outside.get(&finding.trial.moment).map(|i| (i.execution, i.insn));
-        let at = in_slice.or(outside);
-        let foreign = !places.is_own(pc);
-        list.push(Candidate { finding, node, at, distance, weight, place: places.of(pc), foreign });
-    }
-    list
-}
-
-/// A line around a proved cause.
-struct Beside {
-    place: Place,
-    node: Option<u32>,
-    towards: bool,
-}
-
-/// Lines around the best cause: what it leads to, and what its values come from, in turn.
-fn around(
-    candidates: &[Candidate<'_>],
-    symptom: Option<&Symptom>,
-    places: &mut Places<'_>,
-    squash: Option<&mut Squash<'_>>,
-) -> Vec<Beside> {
-    let (Some(s), Some(squash), Some(best)) = (symptom, squash, candidates.first()) else { return Vec::new() };
-    let mut shown = |nodes: Vec<slice::Node>, numbers: Option<Vec<u32>>, towards: bool| {
-        let mut list: Vec<Beside> = Vec::new();
-        for (n, at) in nodes.iter().enumerate() {
-            let Some((_, pc)) = squash.shown(at, &mut places.origins) else { continue };
-            let place = places.of(pc);
-            if place.source.as_ref().is_some_and(|text| !text.contains(char::is_alphanumeric)) {
-                continue;
-            }
-            if key(&place) != key(&best.place) && list.iter().all(|b| key(&b.place) != key(&place)) {
-                list.push(Beside { place, node: numbers.as_ref().map(|l| l[n]), towards });
-            }
-        }
-        list
-    };
-    let way = best.node.map(|node| s.slice.path(node)).unwrap_or_default();
-    let way: Vec<u32> = way.into_iter().skip(1).filter(|n| *n != 0).collect();
-    let forth = shown(way.iter().map(|n| s.slice.nodes[*n as usize]).collect(), Some(way), true);
-    let Some(at) = best.at else { return forth };
-    let criterion = slice::Criterion { at: Some(at), ..slice::Criterion::default() };
-    let how = slice::Options { data_only: true, depth: BACK, ..slice::Options::default() };
-    let made = slice::backward(&s.window, &criterion, &how, &mut slice::NoFacts, &mut || false);
-    let mut made: Vec<slice::Node> = made.nodes.into_iter().skip(1).collect();
-    made.sort_by_key(|n| (n.distance, std::cmp::Reverse(n.execution)));
-    let back = shown(made, None, false);
-    order::interleave(forth, back, 1)
 }
 
 /// A line around a proved cause, as a suspect.
@@ -298,8 +171,8 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
     let line = c.place.line.map_or_else(|| c.place.address.clone(), |l| format!("line {l}"));
     let what = match (&finding.trial.change, replacement) {
         (_, Some(Replacement { was, is, left_out, .. })) => match left_out {
-            true => format!("if {line} does not store {was:#x} and {is:#x} stays there{which}"),
-            false => format!("if {line} stores {is:#x} instead of {was:#x}{which}"),
+            true => format!("if {line} does not store {} and {} stays there{which}", value(*was), value(*is)),
+            false => format!("if {line} stores {} instead of {}{which}", value(*is), value(*was)),
         },
         (Change::Force(true), _) => format!("with the branch in {line} always taken"),
         (Change::Force(false), _) => format!("with the branch in {line} never taken"),
@@ -332,28 +205,17 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
     }
 }
 
-/// Own lines of these calls, each once.
-fn callers(stack: &[u64], places: &mut Places<'_>) -> Vec<Place> {
-    let mut list: Vec<Place> = Vec::new();
-    for pc in stack {
-        if places.is_own(*pc) {
-            let place = places.of(*pc);
-            if list.iter().all(|p| key(p) != key(&place)) {
-                list.push(place);
-            }
-        }
-    }
-    list
-}
-
-/// A call that was under way when the program died.
-fn caller(case: &Case<'_>, place: Place) -> Cause {
+/// A call that was under way when the program died, or when a cause was reached.
+fn caller(case: &Case<'_>, place: Place, reached: Option<&Place>) -> Cause {
     Cause {
         kind: Kind::Dependence,
         proved: false,
         instance: None,
         distance: None,
-        explanation: "it is on the stack when the program dies".into(),
+        explanation: match reached {
+            Some(cause) => format!("{} is reached through this call", cause.short()),
+            None => "it is on the stack when the program dies".into(),
+        },
         doubt: Some("no trial speaks for it".into()),
         evidence: None,
         path: Vec::new(),
@@ -396,46 +258,6 @@ fn closer(case: &Case<'_>, place: &Place, moment: Option<Moment>) -> String {
     }
 }
 
-/// Own lines of the slice with their nearest nodes.
-fn slice_lines(
-    case: &Case<'_>,
-    symptom: &Symptom,
-    places: &mut Places<'_>,
-    squash: &mut Squash<'_>,
-) -> Vec<(SliceLine, u32)> {
-    let died = match case.failing.failure {
-        Failure::Crash { pc, .. } => Some(pc),
-        _ => None,
-    };
-    let none = HashSet::new();
-    let found = lines::gather(&symptom.window, &symptom.slice, &none, died, &mut places.origins, squash);
-    let mut all = Vec::new();
-    for line in found.list.iter().filter(|l| l.origin.own) {
-        let node = line.node;
-        let source = places.source(&line.origin);
-        // A brace is where a function sets up its frame; nobody learns anything from it.
-        if source.as_ref().is_some_and(|text| !text.contains(char::is_alphanumeric)) {
-            continue;
-        }
-        let place = Place {
-            file: line.origin.file.as_ref().map(|f| f.display().to_string()),
-            full: line.origin.full.as_ref().map(|f| f.display().to_string()),
-            line: line.origin.line,
-            function: line.origin.function.clone(),
-            address: line.origin.address.clone(),
-            source,
-        };
-        let shown = SliceLine { place, distance: line.distance, instances: line.instances, executed: line.executed };
-        all.push((shown, node));
-    }
-    all.sort_by_key(|(line, node)| {
-        // Whether bytes of the input or decisions about them led there makes no difference to a statement.
-        let influence = symptom.influence(symptom.slice.nodes[*node as usize].execution).max(Influence::Control);
-        order::weight(line.distance, line.executed, influence)
-    });
-    all
-}
-
 /// What is wrong, in one clause.
 fn describe(case: &Case<'_>, places: &mut Places<'_>) -> String {
     match &case.failing.failure {
@@ -450,7 +272,7 @@ fn describe(case: &Case<'_>, places: &mut Places<'_>) -> String {
     }
 }
 
-fn difference(case: &Case<'_>) -> Option<Difference> {
+pub fn difference(case: &Case<'_>) -> Option<Difference> {
     let (stream, offset) = match &case.failing.failure {
         Failure::WrongByte { stream, offset, .. }
         | Failure::Missing { stream, offset, .. }
@@ -465,6 +287,12 @@ fn difference(case: &Case<'_>) -> Option<Difference> {
     };
     let found = case.failing.run.stream(stream);
     Some(Difference { stream: stream.to_string(), expected: expected?, found, offset })
+}
+
+/// Small numbers as people write them.
+fn value(n: u64) -> String {
+    const SMALL: u64 = 1 << 20;
+    if n < SMALL { n.to_string() } else { format!("{n:#x}") }
 }
 
 fn hex(bytes: &[u8]) -> String {

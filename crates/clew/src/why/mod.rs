@@ -8,9 +8,14 @@
 //! is told.
 
 mod causes;
+mod gathered;
+mod loops;
 mod near;
 mod places;
+mod rank;
+mod suspects;
 mod symptom;
+mod told;
 mod values;
 
 use crate::case::{self, Ask, Bench, Branches, Case, Ready, Refusal, branches};
@@ -18,9 +23,9 @@ use crate::cli::{Color, Why as Options};
 use crate::message::{self, Messages, Paint};
 use crate::startup::Startup;
 use crate::status;
-use causes::Gathered;
 use diagnose::order::{self, Influence};
-use diagnose::{Change, Plan, Search, Trial};
+use diagnose::{Change, Failure, Plan, Search, Trial};
+use gathered::Gathered;
 use model::serve::Moment;
 use near::Nodes;
 use places::Places;
@@ -29,6 +34,7 @@ use session::{EngineProgram, Session};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use symptom::Symptom;
+use told::Told;
 use values::Values;
 
 /// Searches as the command line says; gives our exit status.
@@ -135,18 +141,20 @@ impl Job<'_> {
         let start = symptom::start(&case, &mut session, &mut stop)?;
         let moment = start.moment;
         let mapped = symptom::mapped(&case, &session)?;
-        let stack = symptom::stack(&case, &session);
+        let died = matches!(case.failing.failure, Failure::Crash { .. });
+        let stack = if died { symptom::stack(&case, &session) } else { Vec::new() };
         let mut places = Places::new(&mapped);
         let ranges = places.own_code(&session)?;
         let followed = symptom::follow(&case, &mut session, start, &mapped, &told, share(self.options.budget, 30));
         let mut gathered = Gathered::new(case.known_limits());
         gathered.stack = stack;
         let symptom = followed.map_err(|why| gathered.limits.push(format!("no dependences are known: {why}"))).ok();
-        gathered.phases.push(("dependences".into(), case.begun.elapsed().as_secs_f64()));
+        gathered.spent("dependences", case.begun);
         let mut search = Searching { job: self, case: &case, gathered: &mut gathered };
-        search.all(session, symptom.as_ref(), moment, &ranges, &mut places)?;
+        let mut session = search.all(session, symptom.as_ref(), moment, &ranges, &mut places)?;
         self.say("");
-        Ok(causes::report(&case, gathered, symptom.as_ref(), &mut places, self.options.top))
+        let top = self.options.top;
+        Ok(causes::report(&case, gathered, symptom.as_ref(), &mut places, &mut session, top))
     }
 
     /// Tells how far it is, on a terminal; nothing clears the line.
@@ -175,7 +183,7 @@ impl Searching<'_> {
         moment: Moment,
         ranges: &[(u64, u64)],
         places: &mut Places<'_>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Session, Refusal> {
         let budget = self.job.options.budget;
         self.job.say("counting branches");
         let begun = Instant::now();
@@ -185,7 +193,7 @@ impl Searching<'_> {
         let found = Branches::executed(self.case, &mut session, ranges, upto, false, share(budget, 25))?;
         self.gathered.limits.extend(found.limits.iter().cloned());
         let witness = self.case.witness(&mut session, &found);
-        self.gathered.phases.push(("counting branches".into(), begun.elapsed().as_secs_f64()));
+        self.gathered.spent("counting branches", begun);
         let mut bench = self.case.bench(session, rounds[0], witness);
         let near = distances(symptom, &found);
         let (order, first) = order::prior(&found.list, &near.distance, &near.influence);
@@ -193,48 +201,65 @@ impl Searching<'_> {
         let influence = found.list.iter().map(|p| p.moment).zip(near.influence);
         self.gathered.influence = influence.collect();
         (self.gathered.nodes, self.gathered.outside) = (near.nodes, near.outside);
+        let told = causes::difference(self.case).and_then(|d| Told::of(&d.found, &d.expected, d.offset));
+        if told.is_some() {
+            // A few trials that say much, whatever else is found.
+            self.look_at_values(&mut bench, symptom, told.as_ref(), places);
+            let trials = self.gathered.values.told.clone();
+            self.search(&mut bench, "the wrong number", &trials, share(budget, 10), true)?;
+        }
         // Each place once; then other methods, and what is left of the time for the rest. If one of them is proved
         // already, nothing is more useful than to try the others too.
         let tried = self.search(&mut bench, "branches", &flips[..first], share(budget, 60), true)?;
-        if self.gathered.search.has_proof() {
+        if self.gathered.has_proof() {
             self.search(&mut bench, "branches", &flips[tried..first], share(budget, 35), true)?;
         }
-        if !self.gathered.search.has_proof() {
+        if !self.gathered.has_proof() {
             let forced = self.forced(&found, &near.distance);
             self.search(&mut bench, "branches for good", &forced, share(budget, 12), true)?;
         }
-        if !self.gathered.search.has_proof()
-            && let Some(symptom) = symptom
-        {
-            self.job.say("looking at values");
-            let begun = Instant::now();
-            let until = begun + share(budget, 10);
-            let mut stop = || Instant::now() > until;
-            let found = Values::find(symptom, &mut bench.session, &mut |pc| places.is_own(pc), &mut stop);
-            match found {
-                Ok(values) => {
-                    self.gathered.phases.push(("looking at values".into(), begun.elapsed().as_secs_f64()));
-                    let trials = values.trials.clone();
-                    self.gathered.values = values;
-                    self.search(&mut bench, "values", &trials, share(budget, 25), true)?;
-                }
-                Err(why) => self.gathered.limits.push(format!("values were not replaced: {why}")),
+        if !self.gathered.has_proof() {
+            if told.is_none() {
+                self.look_at_values(&mut bench, symptom, None, places);
             }
+            let trials = self.gathered.values.trials.clone();
+            self.search(&mut bench, "values", &trials, share(budget, 25), true)?;
         }
         // Repairs by code that runs all the time are often accidents: then the rest of the time is not wasted.
-        let all = self.gathered.search.has_proof();
+        let all = self.gathered.has_proof();
         if !self.is_convincing(&found) {
             self.search(&mut bench, "more branches", &flips[first..], budget, all)?;
         }
+        self.gathered.loops = loops::among(found.places(), &bench.session);
         self.gathered.branches = found;
-        Ok(())
+        Ok(bench.session)
+    }
+
+    /// Looks which values could be others.
+    fn look_at_values(
+        &mut self,
+        bench: &mut Bench<'_>,
+        symptom: Option<&Symptom>,
+        told: Option<&Told>,
+        places: &mut Places<'_>,
+    ) {
+        let Some(symptom) = symptom else { return };
+        self.job.say("looking at values");
+        let begun = Instant::now();
+        let until = begun + share(self.job.options.budget, 10);
+        let mut stop = || Instant::now() > until;
+        match Values::find(symptom, told, &mut bench.session, &mut |pc| places.is_own(pc), &mut stop) {
+            Ok(values) => self.gathered.values = values,
+            Err(why) => self.gathered.limits.push(format!("values were not replaced: {why}")),
+        }
+        self.gathered.spent("looking at values", begun);
     }
 
     /// Is there a proved cause that runs a few times only?
     fn is_convincing(&self, found: &Branches) -> bool {
         let proved = self.gathered.search.critical.iter().filter(|f| f.is_proved());
-        let mut places = proved.map(|f| f.trial.moment.pc);
-        places.any(|pc| found.count(pc) <= SELDOM)
+        let mut branches = proved.filter(|f| !self.gathered.is_told(f)).map(|f| f.trial.moment.pc);
+        branches.any(|pc| found.count(pc) <= SELDOM)
     }
 
     /// Tries these for at most so long; answers how many were tried.
@@ -250,7 +275,11 @@ impl Searching<'_> {
             return Ok(0);
         }
         let begun = Instant::now();
-        bench.until = self.case.until.min(Instant::now() + within);
+        bench.until = self.case.until.min(begun + within);
+        if self.gathered.search.tried == 0 {
+            // What came before may have taken longer than it should; without any trial nothing is proved.
+            bench.until = bench.until.max(begun + share(self.job.options.budget, 5));
+        }
         let plan = Plan { all, ..Plan::default() };
         let mut progress = |s: &Search| {
             let found = s.critical.len();
@@ -264,7 +293,7 @@ impl Searching<'_> {
         }
         let tried = found.tried;
         self.gathered.search.absorb(found);
-        self.gathered.phases.push((what.to_owned(), begun.elapsed().as_secs_f64()));
+        self.gathered.spent(what, begun);
         Ok(tried)
     }
 

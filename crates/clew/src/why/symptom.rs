@@ -93,11 +93,8 @@ fn criterion(case: &Case<'_>) -> Options {
     }
 }
 
-/// Addresses of the calls that are under way when a program dies, the innermost first; nothing for other failures.
+/// Addresses of the calls that are under way now, the innermost first.
 pub fn stack(case: &Case<'_>, session: &Session) -> Vec<u64> {
-    if !matches!(case.failing.failure, Failure::Crash { .. }) {
-        return Vec::new();
-    }
     let recording = &case.opened.recording;
     let thread = session.place().thread;
     let Ok(scene) = session.scene(recording, &session::images_of(recording), thread) else { return Vec::new() };

@@ -1,13 +1,14 @@
 //! Faults in the data part: other values for what statements of the slice stored.
 //!
 //! Where no branch was decided wrongly, a value was computed wrongly. At stores of the program's own code that the symptom
-//! depends on, a few informed replacements are tried: what the same statement stored at other times, what was there
-//! before (the statement left out), neighbours, 0 and 1.
+//! depends on, a few informed replacements are tried: the number that should have been printed for the one that was, what
+//! the same statement stored at other times, what was there before (the statement left out), neighbours, 0 and 1.
 //!
 //! May miss: values that need arithmetic to guess, and what never reaches memory.
 
 use super::near::{self, Nodes};
 use super::symptom::Symptom;
+use super::told::{Told, mask};
 use diagnose::{Change, Trial};
 use model::GuestAddr;
 use model::serve::{Moment, Predicate};
@@ -21,6 +22,8 @@ const MOST_PLACES: usize = 1500;
 const EXECUTIONS: usize = 3;
 /// Executions that are noted: the last ones.
 const KEEP: u32 = 1 << 19;
+/// Stores whose values are read in one go.
+const AT_ONCE: usize = 400;
 /// Other values of the same statement.
 const SEEN: usize = 3;
 
@@ -45,6 +48,8 @@ pub struct Replacement {
     pub is: u64,
     /// It is what the memory held before: the statement left out.
     pub left_out: bool,
+    /// It is the number that should have been printed.
+    pub told: bool,
 }
 
 /// All replacements to try, nearest to the symptom first.
@@ -52,6 +57,9 @@ pub struct Replacement {
 pub struct Values {
     pub stores: Vec<Store>,
     pub replacements: HashMap<Trial, Replacement>,
+    /// Those that the output itself tells.
+    pub told: Vec<Trial>,
+    /// All others.
     pub trials: Vec<Trial>,
 }
 
@@ -59,6 +67,7 @@ impl Values {
     /// Looks for stores of own code in the slice.
     pub fn find(
         symptom: &Symptom,
+        told: Option<&Told>,
         session: &mut Session,
         own: &mut dyn FnMut(u64) -> bool,
         stop: &mut dyn FnMut() -> bool,
@@ -82,21 +91,26 @@ impl Values {
             stores.push(Store { execution: *execution, node, distance, addr, len, next });
         }
         let mut values = Values { stores: nearest(stores), ..Values::default() };
-        values.choose(session, stop)?;
+        values.choose(told, session, stop)?;
         Ok(values)
     }
 
     /// Reads what each one stored, and what was there before, and chooses other values.
-    fn choose(&mut self, session: &mut Session, stop: &mut dyn FnMut() -> bool) -> Result<(), String> {
-        let looks: Vec<(Moment, GuestAddr, u32)> = self
-            .stores
-            .iter()
-            .flat_map(|s| [s.execution.moment, s.next].map(|m| (m, GuestAddr(s.addr), s.len as u32)))
-            .collect();
-        let looked = session.look(&looks, stop).map_err(|e| e.to_string())?;
+    fn choose(
+        &mut self,
+        told: Option<&Told>,
+        session: &mut Session,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Result<(), String> {
         let number = |bytes: &Option<Vec<u8>>| bytes.as_ref().map(|b| to_number(b));
-        let pairs: Vec<(Option<u64>, Option<u64>)> =
-            looked.chunks(2).map(|pair| (number(&pair[0]), pair.get(1).and_then(number))).collect();
+        let mut pairs: Vec<(Option<u64>, Option<u64>)> = Vec::new();
+        // The nearest first: there may not be time for all.
+        for stores in self.stores.chunks(AT_ONCE) {
+            let moments = |s: &Store| [s.execution.moment, s.next].map(|m| (m, GuestAddr(s.addr), s.len as u32));
+            let looks: Vec<(Moment, GuestAddr, u32)> = stores.iter().flat_map(moments).collect();
+            let looked = session.look(&looks, stop).map_err(|e| e.to_string())?;
+            pairs.extend(looked.chunks(2).map(|pair| (number(&pair[0]), pair.get(1).and_then(number))));
+        }
         let mut seen: HashMap<u64, Vec<u64>> = HashMap::new();
         for (s, (_, stored)) in self.stores.iter().zip(&pairs) {
             let list = seen.entry(s.execution.moment.pc).or_default();
@@ -105,19 +119,21 @@ impl Values {
         for (n, (before, stored)) in pairs.iter().enumerate() {
             let store = self.stores[n].clone();
             let Some(was) = *stored else { continue };
-            let mask = u64::MAX >> (64 - 8 * store.len.min(8));
             let others = seen[&store.execution.moment.pc].iter().copied().take(SEEN);
-            let near = neighbours(was, store.len).into_iter().map(|v| v & mask);
+            let near = neighbours(was, store.len).into_iter().map(|v| v & mask(store.len));
+            let told = told.and_then(|t| t.instead_of(was, store.len));
             let mut tried = HashSet::from([was]);
-            for is in before.iter().copied().chain(others).chain(near) {
+            for is in told.into_iter().chain(*before).chain(others).chain(near) {
                 if !tried.insert(is) {
                     continue;
                 }
                 let bytes = is.to_le_bytes()[..store.len as usize].to_vec();
                 let change = Change::SetMemory(GuestAddr(store.addr), bytes);
                 let trial = Trial { moment: store.next, change };
-                self.trials.push(trial.clone());
-                self.replacements.insert(trial, Replacement { store: n, was, is, left_out: Some(is) == *before });
+                let is_told = told == Some(is);
+                if is_told { &mut self.told } else { &mut self.trials }.push(trial.clone());
+                let left_out = !is_told && Some(is) == *before;
+                self.replacements.insert(trial, Replacement { store: n, was, is, left_out, told: is_told });
             }
         }
         Ok(())
