@@ -10,7 +10,7 @@ use common::processes::{left, processes_with};
 use common::{stderr, stdout};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// What a search may take here; what comes before and behind it is bounded by the patience of the test.
@@ -141,6 +141,24 @@ fn a_wrong_number_is_traced_to_where_it_comes_from() {
     let answer = check_why("tax.c", &[], &[], Some("tax 57\n"));
     let explanation = answer["candidates"][0]["explanation"].as_str().expect("a sentence");
     assert!(explanation.contains("stores 57 instead of 51"), "{explanation}");
+}
+
+#[test]
+fn what_fails_only_under_some_schedules_is_run_until_it_does() {
+    let place = Place::new("why-lost");
+    compile("lost.c", &[], &place.folder);
+    std::fs::write(place.folder.join("expected"), "all\n").expect("the file can be written");
+    let mut why = place.clew(["why", "--budget", BUDGET, "--json", "--expect", "expected", "--", "./lost"]);
+    // A pipe could be read once only.
+    let output = why.current_dir(&place.folder).stdin(Stdio::null()).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
+    let answer = answer(&output);
+    let limits = answer["limits"].to_string();
+    assert!(limits.contains("only under some schedules"), "{limits}");
+    let kept = place.clew(["ls", "--json"]).output().expect("it runs");
+    let kept: Value = serde_json::from_slice(&kept.stdout).expect("JSON");
+    assert_eq!(kept["recordings"].as_array().map(Vec::len), Some(1), "those that passed are gone: {kept:#}");
+    place.done();
 }
 
 #[test]

@@ -97,7 +97,7 @@ impl Chooser<'_> {
                 "; if it fails only sometimes, make recordings until one fails (clew record --chaos) and give that one"
             }
         };
-        Refusal::usage(format!("the program passes: {end}, and nothing is wrong with it{more}"))
+        Refusal::passes(format!("the program passes: {end}, and nothing is wrong with it{more}"))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The failing run of a command, recorded with its output kept away from the terminal.
 
+use super::Way;
 use crate::cli::{CpuName, Record};
 use crate::message::Messages;
 use crate::startup::Startup;
@@ -27,6 +28,7 @@ pub struct Refused(pub i32);
 pub fn record(
     command: &[OsString],
     timeout: Option<Duration>,
+    way: Way,
     startup: &Startup,
     messages: &Messages,
 ) -> Result<PathBuf, Refused> {
@@ -42,16 +44,19 @@ pub fn record(
         chaos: false,
         budget: None,
         oracle: crate::cli::Oracle::default(),
-        cpu: CpuName::V2,
+        cpu: if way == Way::Native { CpuName::Native } else { CpuName::V2 },
         quiet: true,
         command: command.to_vec(),
     };
     let name = command.first().ok_or(Refused(status::USAGE))?;
     let program = find::find(name, startup.variable("PATH")).map_err(|why| refuse(&why.message, status::USAGE))?;
     let mut meta = record::describe(&options);
+    if let Way::Seed(seed) = way {
+        meta.other.push(("chaos".into(), seed.to_string()));
+    }
     let recorder = record::prepare(&options, &program, &meta, startup).map_err(|why| refuse(&why, status::INTERNAL))?;
     let place = recorder.folder().path().to_owned();
-    match follow(command, &program, &recorder, timeout, startup) {
+    match follow(&options, way, &program, &recorder, timeout, startup) {
         Err(guest::Failed::Signal(_)) => Err(Refused(status::INTERNAL)),
         Err(guest::Failed::Error(error)) => {
             record::discard(recorder, &meta, startup);
@@ -75,7 +80,8 @@ pub fn record(
 
 /// Runs the guest to its end.
 fn follow(
-    command: &[OsString],
+    options: &Record,
+    way: Way,
     program: &Path,
     recorder: &Recorder,
     timeout: Option<Duration>,
@@ -84,14 +90,15 @@ fn follow(
     let mut running = guest::start_engine(startup, |engine| {
         let mut launch = Launch {
             env: startup.env.clone(),
-            config: Config { dies_with_host: true, ..Config::default() },
+            config: Config { cpu: options.cpu.into(), dies_with_host: true, ..Config::default() },
             signals: SignalState { blocked: Some(startup.blocked), ..SignalState::unchanged() },
-            ..Launch::new(engine, program, command.to_vec())
+            ..Launch::new(engine, program, options.command.clone())
         };
         if let (Some(out), Some(err)) = (drained(), drained()) {
             launch.stdio = [Stdio::Inherit, Stdio::Fd(out), Stdio::Fd(err)];
         }
-        recorder.equip(&mut launch, None).map_err(guest::Failed::Error)?;
+        let seed = if let Way::Seed(seed) = way { Some(seed) } else { None };
+        recorder.equip(&mut launch, seed).map_err(guest::Failed::Error)?;
         launch.start().map_err(guest::Failed::Error)
     })?;
     let (ended, has_ended) = channel::<()>();

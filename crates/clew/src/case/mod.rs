@@ -1,10 +1,11 @@
 //! A case: a failing run, recorded, with all that is needed to try changes of it.
 //!
 //! ```text
-//! command ─ [make] ─▶ recording ─ `written` ─▶ what it wrote ─ [choose] ─▶ Case ─ [branches] ─▶ candidates
+//! command ─ [make], [again] ─▶ recording ─ `written` ─▶ what it wrote ─ [choose] ─▶ Case ─ [branches] ─▶ candidates
 //!                                                                           └─ [bench] ─▶ trials
 //! ```
 
+mod again;
 mod bench;
 pub mod branches;
 mod choose;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+pub use again::{Way, until_it_fails};
 pub use bench::{Bench, LONGEST_CHECK, Witness, run_check};
 pub use branches::Branches;
 pub use choose::{is_from_outside, main_unit, numbers};
@@ -43,6 +45,7 @@ const LEAST_WALL: Duration = Duration::from_secs(2);
 const OTHERS_WENT_ON: usize = 32;
 
 /// What the user asks, as all verbs that search are asked.
+#[derive(Clone, Copy)]
 pub struct Ask<'a> {
     pub oracle: &'a OracleOptions,
     pub recording: Option<&'a str>,
@@ -56,6 +59,7 @@ pub struct Ask<'a> {
 /// What is needed to search: the recording, and what "works" means.
 pub struct Ready<'a> {
     ask: Ask<'a>,
+    way: Way,
     opened: Opened,
     named: Option<UnitName>,
     wanted: Oracle,
@@ -66,16 +70,16 @@ pub struct Ready<'a> {
 
 impl<'a> Ready<'a> {
     /// Reads what is expected, and records if need be.
-    pub fn make(ask: Ask<'a>, startup: &Startup, messages: &Messages) -> Result<Ready<'a>, Refusal> {
+    pub fn make(ask: Ask<'a>, way: Way, startup: &Startup, messages: &Messages) -> Result<Ready<'a>, Refusal> {
         let wanted = read_oracle(ask.oracle, ask.command)?;
         let interrupted = interruption();
         let name = match ask.recording {
             Some(name) => name.to_owned(),
-            None => record_quietly(ask.command, ask.oracle.ends_after(), startup, messages)?,
+            None => record_quietly(ask.command, ask.oracle.ends_after(), way, startup, messages)?,
         };
         let (opened, named) = home::find(&name, startup).map_err(Refusal::usage)?;
         let quiet = ask.quiet || !rustix::termios::isatty(rustix::stdio::stderr());
-        Ok(Ready { ask, opened, named, wanted, interrupted, quiet })
+        Ok(Ready { ask, way, opened, named, wanted, interrupted, quiet })
     }
 
     /// Starts the engine and searches.
@@ -108,6 +112,7 @@ pub struct Case<'a> {
     jobs: Option<usize>,
     /// How long the whole run takes in replay.
     replay: Duration,
+    way: Way,
 }
 
 impl<'a> Case<'a> {
@@ -141,6 +146,7 @@ impl<'a> Case<'a> {
             until: begun + ask.budget,
             jobs: ask.jobs,
             replay,
+            way: ready.way,
         };
         Ok((case, session))
     }
@@ -155,7 +161,7 @@ impl<'a> Case<'a> {
     pub fn known_limits(&self) -> Vec<String> {
         let recording = &self.opened.recording;
         let unit = self.unit;
-        let mut limits = Vec::new();
+        let mut limits: Vec<String> = self.way.remark().into_iter().collect();
         if let Ok(unit) = recording.unit(&unit) {
             limits.extend(unit.inexact.iter().map(|(n, why)| format!("inexact from record {n} on: {why}")));
         }
@@ -230,10 +236,11 @@ fn thread_at(session: &mut Session, moment: Moment) -> Option<u32> {
 pub fn record_quietly(
     command: &[std::ffi::OsString],
     timeout: Option<Duration>,
+    way: Way,
     startup: &Startup,
     messages: &Messages,
 ) -> Result<String, Refusal> {
-    let made = make::record(command, timeout, startup, messages);
+    let made = make::record(command, timeout, way, startup, messages);
     let path = made.map_err(|make::Refused(status)| Refusal::said(status))?;
     Ok(path.to_string_lossy().into_owned())
 }

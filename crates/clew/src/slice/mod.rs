@@ -130,14 +130,14 @@ fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<(An
     let name = match &options.recording {
         Some(name) if options.command.is_empty() => name.clone(),
         Some(_) => return Err(Refusal::usage("give a recording or a program, not both")),
-        None => case::record_quietly(&options.command, None, startup, messages)?,
+        None => case::record_quietly(&options.command, None, case::Way::Usual, startup, messages)?,
     };
     let (opened, unit) = home::find(&name, startup).map_err(Refusal::usage)?;
     let job = Job { options, opened: &opened, unit, interrupted, search: startup.search() };
     match start_engine(startup, |engine| Ok(job.run(engine))) {
         Ok(answer) => answer.map(|answer| (answer, opened)),
         Err(Failed::Error(e)) => Err(Refusal::internal(e)),
-        Err(Failed::Signal(_)) => Err(Refusal { message: String::new(), status: status::INTERNAL }),
+        Err(Failed::Signal(_)) => Err(Refusal::said(status::INTERNAL)),
     }
 }
 

@@ -67,9 +67,10 @@ fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Ans
         jobs: options.jobs,
         quiet: options.quiet || options.json,
     };
-    let ready = Ready::make(ask, startup, messages)?;
-    let job = Job { options, ready: &ready, at };
-    ready.search(startup, |engine| job.run(engine))
+    case::until_it_fails(ask, startup, messages, |ready, engine| {
+        let at = at.clone();
+        Job { options, ready, at }.run(engine)
+    })
 }
 
 /// One search.

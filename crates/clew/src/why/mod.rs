@@ -112,8 +112,7 @@ pub fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result
         jobs: options.jobs,
         quiet: options.quiet || options.json,
     };
-    let ready = Ready::make(ask, startup, messages)?;
-    ready.search(startup, |engine| Job { options, ready: &ready }.run(engine))
+    case::until_it_fails(ask, startup, messages, |ready, engine| Job { options, ready }.run(engine))
 }
 
 /// One search.
