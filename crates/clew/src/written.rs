@@ -58,7 +58,7 @@ impl Written {
             by_time.extend(clock.iter().map(|call| ((unit.pid, call.time), (*unit, *call))));
         }
         let (mut chunks, mut differences) = (Vec::new(), Vec::new());
-        let how = ReplayOptions { emit: true, descendants: true, ..ReplayOptions::default() };
+        let how = ReplayOptions { emit: true, descendants: true, sessions_follow: true, ..ReplayOptions::default() };
         for image in replayer.images() {
             let results = replayer.run(&image, &how, |packet| {
                 if let Report::Output { stream, time, bytes } = &packet.report

@@ -92,12 +92,16 @@ impl<'a> Launch<'a> {
 
     /// Starts the engine on the program. An error means that no process is left.
     pub fn start(self) -> Result<Running, Error> {
+        let (child, traces) = self.spawn()?;
+        Running::follow(child, traces)
+    }
+
+    pub(crate) fn spawn(self) -> Result<(spawn::Child, Traces), Error> {
         let Launch { engine, program, args, env, mut config, stdio, cwd, signals, new_group, traces, .. } = self;
         let shared = engine.translations().filter(|_| self.shares_translations);
         config.translations_fd = shared.map(|fd| fd.as_raw_fd());
         let passed = self.passed;
         let request = spawn::Request { engine, program, args, env, config, stdio, cwd, signals, new_group, passed };
-        let child = spawn::spawn(request)?;
-        Running::follow(child, traces)
+        Ok((spawn::spawn(request)?, traces))
     }
 }

@@ -6,7 +6,6 @@ use crate::hub::Hub;
 use crate::launch::{Launch, Traces};
 use crate::run::TraceTotals;
 use crate::running::Event;
-use crate::spawn;
 use model::serve::{Answer, Request};
 use model::wire::{Packet, Report};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -39,9 +38,7 @@ pub struct Live {
 impl Live {
     /// Starts an engine whose configuration says that it waits for requests.
     pub fn start(launch: Launch<'_>) -> Result<Live, Error> {
-        let Launch { engine, program, args, env, config, stdio, cwd, signals, new_group, traces, passed, .. } = launch;
-        let request = spawn::Request { engine, program, args, env, config, stdio, cwd, signals, new_group, passed };
-        let child = spawn::spawn(request)?;
+        let (child, traces) = launch.spawn()?;
         let pid = child.pid.as_raw_nonzero().get() as u32;
         Ok(Live::over(child.control, traces, pid, Some(child.pid)))
     }

@@ -26,6 +26,8 @@ pub struct ReplayOptions {
     /// Replay forked descendants too.
     pub descendants: bool,
     pub serve: bool,
+    /// Sessions on the same recording come next: leave them what was translated.
+    pub sessions_follow: bool,
     pub mode: Mode,
     pub disturb: Option<Disturb>,
 }
@@ -93,7 +95,7 @@ impl<'a> Replayer<'a> {
             }),
             ..Config::default()
         };
-        launch.shares_translations = self.images().len() > 1;
+        launch.shares_translations = options.serve || options.sessions_follow || self.images().len() > 1;
         launch.passed = logs;
         launch.passed.push(files);
         launch.stdio = [Stdio::Null, Stdio::Null, Stdio::Null];

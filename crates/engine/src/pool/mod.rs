@@ -12,8 +12,8 @@
 //! translations has the digest that it had ([`crate::images`]). The engines of a host are one build, so plain memory is
 //! written and mapped. The pool ends with the last process that has it; nothing is on disk.
 //!
-//! Processes that do more than run or replay a program (probes, traces, counts, chaos, regions, sessions) neither leave
-//! nor take anything.
+//! Processes that do more than run or replay a program (probes, traces, counts, chaos, regions) neither leave nor take
+//! anything. Sessions take, so that each of their trials need not translate what comes behind its moment, but leave nothing.
 
 mod save;
 
@@ -197,11 +197,13 @@ impl Engine {
         let fd = self.hidden.translations;
         let plain = matches!(self.mode, Mode::None | Mode::Tick) && !self.config.coverage && self.probes.is_empty();
         let whole = self.config.record.as_ref().is_none_or(|r| r.from.is_none() && r.to.is_none() && r.chaos.is_none());
-        let runs = self.config.replay.as_ref().is_none_or(|r| !r.serve && r.disturb.is_none());
+        let runs = self.config.replay.as_ref().is_none_or(|r| r.disturb.is_none());
+        let serves = self.config.replay.as_ref().is_some_and(|r| r.serve);
         let Some(identity) = identity.filter(|_| fd >= 0 && plain && whole && runs) else { return };
         let how = [self.mode as u8, self.ticks() as u8, self.virtual_time() as u8, self.config.cpu as u8];
         let key = digest(digest(identity, &how), &[crate::record::on() as u8]);
-        self.identity = Some(key);
+        // What a session translates is full of places to stop at.
+        self.identity = (!serves).then_some(key);
         self.cache.images.saveable = true;
         if let Some((_, at, tables)) = with_header(fd, |header| best(header, key)).flatten() {
             self.adopt(fd as u64, at, tables);

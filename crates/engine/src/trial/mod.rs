@@ -84,7 +84,7 @@ pub fn alter(e: &mut Engine, g: &mut Gate, alteration: Alteration) -> Answer {
         Alteration::Force(taken) => match e.ways(g.pc) {
             Some((there, here)) => {
                 e.probes.add_always(g.pc, Action::Force(taken));
-                e.flush();
+                e.drop_blocks_over(g.pc);
                 g.pc = if taken { there } else { here };
             }
             None => return Answer::Refused("there is no conditional branch here".into()),
