@@ -4,40 +4,18 @@ mod common;
 
 use common::place::{Place, finish};
 use common::processes::left;
+use common::searching::{answer, compile_at as compile, line_with};
 use common::{stderr, stdout};
 use model::serve::{Alteration, Moment, Predicate, TrialEnd, TrialLimits};
 use recording::Recording;
-use serde_json::Value;
 use session::{Budget, Candidate, EngineProgram, Replayer, Session, TrialOutcome};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::net::{TcpListener, UdpSocket};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::{Duration, Instant};
-
-fn guest_source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests").join(format!("{name}.c"))
-}
-
-/// The number of the first line of a guest with this text.
-fn line_with(guest: &str, text: &str) -> u64 {
-    let source = std::fs::read_to_string(guest_source(guest)).expect("the source is there");
-    source.lines().position(|l| l.contains(text)).expect("the line is there") as u64 + 1
-}
-
-fn compile(guest: &str, level: &str, folder: &Path) -> PathBuf {
-    let program = folder.join(format!("{guest}{level}"));
-    let mut cc = Command::new("cc");
-    cc.args(["-g", level, "-w", "-o"]).arg(&program).arg(guest_source(guest));
-    assert!(cc.status().expect("cc runs").success(), "{guest} compiles");
-    program
-}
-
-fn answer(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}{}", stdout(output), stderr(output)))
-}
 
 /// The critical predicate of the guest is among the findings, proved, and its controls agreed.
 fn check_found(guest: &str, options: &[&str], expected: Option<&str>) {

@@ -15,6 +15,8 @@ pub enum Change {
     Force(bool),
     /// Execution goes on at this address: what lies between is left out.
     Skip(u64),
+    /// The function that is entered returns at once.
+    Return,
     /// Memory holds these bytes.
     SetMemory(GuestAddr, Vec<u8>),
 }

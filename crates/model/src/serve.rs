@@ -113,8 +113,10 @@ pub enum Alteration {
     Flip,
     /// The conditional branch at the pc is taken, or not taken, now and whenever it is executed again.
     Force(bool),
-    /// Execution goes on at this address.
+    /// Execution goes on at this address: what lies between is left out.
     Skip(u64),
+    /// The function whose first instruction is at the pc returns at once; no register but the stack pointer changes.
+    Return,
     /// A register by hardware number; 16 is the flags register.
     SetRegister(u8, u64),
     SetMemory(GuestAddr, Vec<u8>),
@@ -295,6 +297,7 @@ impl Writer {
                 self.u8(2);
                 self.u64(*to);
             }
+            Alteration::Return => self.u8(8),
             Alteration::SetRegister(r, v) => {
                 self.u8(3);
                 self.u8(*r);
@@ -352,6 +355,7 @@ impl Reader<'_> {
             1 => Alteration::Flip,
             7 => Alteration::Force(self.u8()? != 0),
             2 => Alteration::Skip(self.u64()?),
+            8 => Alteration::Return,
             3 => Alteration::SetRegister(self.u8()?, self.u64()?),
             4 => Alteration::SetMemory(GuestAddr(self.u64()?), self.bytes()?.to_vec()),
             5 => Alteration::Input { offset: self.u64()?, bytes: self.bytes()?.to_vec() },
@@ -717,6 +721,7 @@ mod tests {
         check_request(Request::Leave { thread: 7 });
         check_request(Request::Watches(alloc::vec![(1, 2), (3, 4)]));
         check_request(Request::SetRegisters { thread: 1, state: State { rip: 5, ..State::default() } });
+        check_request(Request::Alter(Alteration::Return));
         check_request(Request::Alter(Alteration::SetMemory(GuestAddr(1), alloc::vec![1, 2])));
         check_request(Request::Trial(TrialLimits { ticks: 1, memory: 2, output: 3, belt: true }));
         let place = Place { moment, record: 9, thread: 2 };

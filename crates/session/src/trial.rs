@@ -212,17 +212,17 @@ impl Session {
         self.noted(what, from, until, interrupted)
     }
 
-    /// Executions of the instructions at these addresses, up to a moment: the last `keep` of them in order, and how many
-    /// there were.
+    /// Executions of the instructions at these addresses, up to a moment or the end: the last `keep` of them in order, and
+    /// how many there were.
     pub fn executions(
         &mut self,
         places: &[u64],
         keep: u32,
-        until: Moment,
+        until: impl Into<Option<Moment>>,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<(Vec<Predicate>, u64), Error> {
         let what = Request::Predicates { ranges: Vec::new(), places: places.to_vec(), keep };
-        self.noted(what, None, Some(until), interrupted)
+        self.noted(what, None, until.into(), interrupted)
     }
 
     fn noted(

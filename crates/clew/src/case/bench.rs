@@ -136,6 +136,7 @@ fn alteration(change: &Change) -> Alteration {
         Change::Flip => Alteration::Flip,
         Change::Force(taken) => Alteration::Force(*taken),
         Change::Skip(to) => Alteration::Skip(*to),
+        Change::Return => Alteration::Return,
         Change::SetMemory(at, bytes) => Alteration::SetMemory(*at, bytes.clone()),
     }
 }

@@ -53,6 +53,19 @@ pub struct Ask<'a> {
     pub quiet: bool,
 }
 
+impl<'a> Ask<'a> {
+    pub fn of(options: &'a crate::cli::Search) -> Ask<'a> {
+        Ask {
+            oracle: &options.oracle,
+            recording: options.recording.as_deref(),
+            command: &options.command,
+            budget: options.budget,
+            jobs: options.jobs,
+            quiet: options.quiet || options.json,
+        }
+    }
+}
+
 /// What is needed to search: the recording, and what "works" means.
 pub struct Ready<'a> {
     ask: Ask<'a>,

@@ -1,37 +1,25 @@
 //! `clew switch`: which branch of the failing program, taken the other way, makes it work?
 //!
 //! ```text
-//! `case` ─▶ the failing run and its branches ─▶ diagnose::search over trials, in an order ─▶ [show]
+//! `case` ─▶ the failing run and its branches ─▶ diagnose::search over trials, in an order ─▶ `answer`
 //! ```
 
-mod show;
-
-use crate::case::{self, Ask, At, Branches, Case, Place, Ready, Refusal, branches};
+use crate::answer::{Answer, Changed, Searched, Words, which};
+use crate::case::{Ask, At, Branches, Case, Place, Ready, Refusal, Where, branches};
 use crate::cli::{Color, Order, Switch as Options};
 use crate::message::{self, Messages, Paint};
 use crate::startup::Startup;
 use crate::status;
-use diagnose::{Failing, Oracle, Plan, Search, Trial, order};
-use recording::UnitName;
+use diagnose::{Plan, Search, Trial, order};
 use session::{EngineProgram, Session};
-use std::path::Path;
-use std::time::Duration;
 
-/// What was found, with everything that is needed to tell it.
-pub struct Answer {
-    pub recording: String,
-    pub unit: UnitName,
-    pub code: case::Code,
-    pub oracle: Oracle,
-    pub failing: Failing,
-    pub search: Search,
-    /// Executions of branches that were candidates.
-    pub branches: Branches,
-    pub limits: Vec<String>,
-    pub time: Duration,
-    /// Time spent in trials.
-    pub spent: Duration,
-}
+const WORDS: Words = Words {
+    verb: "switch",
+    found: "critical predicate",
+    candidate: ["branch", "branches"],
+    all: "executed branches",
+    doing: "switching",
+};
 
 /// Searches as the command line says; gives our exit status.
 pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
@@ -39,35 +27,17 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
     match find(options, startup, &messages) {
         Ok(answer) => {
             let paint = Paint::for_stdout(color, startup);
-            let hint = format!("to look closer: clew gdb {}\n", answer.recording);
-            message::stdout(&match options.json {
-                true => show::json(&answer),
-                false => show::text(&answer, paint) + &hint,
-            });
-            if answer.search.critical.is_empty() { status::NO } else { 0 }
+            message::stdout(&if options.search.json { answer.json() } else { answer.text(paint) });
+            if answer.has_repair() { 0 } else { status::NO }
         }
-        Err(refusal) => {
-            // What has been said already has no sentence here.
-            if !refusal.message.is_empty() {
-                messages.error(&refusal.message);
-            }
-            refusal.status
-        }
+        Err(refusal) => refusal.tell(&messages),
     }
 }
 
 /// Records if need be, and searches.
 fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Answer, Refusal> {
     let at = options.at.as_ref().map(|text| text.parse::<At>()).transpose().map_err(Refusal::usage)?;
-    let ask = Ask {
-        oracle: &options.oracle,
-        recording: options.recording.as_deref(),
-        command: &options.command,
-        budget: options.budget,
-        jobs: options.jobs,
-        quiet: options.quiet || options.json,
-    };
-    let ready = Ready::make(ask, startup, messages)?;
+    let ready = Ready::make(Ask::of(&options.search), startup, messages)?;
     let job = Job { options, ready: &ready, at };
     ready.search(startup, |engine| job.run(engine))
 }
@@ -109,7 +79,7 @@ impl Job<'_> {
             let list = &found.list[new..];
             let order = match self.options.order {
                 Order::Prior if rounds.len() == 1 => {
-                    crate::why::prior(&case, &mut bench.session, &found, self.options.budget / 3)?
+                    crate::why::prior(&case, &mut bench.session, &found, self.options.search.budget / 3)?
                 }
                 _ => order::lefs(list),
             };
@@ -127,18 +97,8 @@ impl Job<'_> {
         limits.append(&mut found.limits);
         let spent = bench.spent;
         drop(bench);
-        Ok(Answer {
-            recording: case.name(),
-            time: case.begun.elapsed(),
-            unit: case.unit,
-            code: case.code,
-            oracle: case.oracle,
-            failing: case.failing,
-            search,
-            branches: found,
-            limits,
-            spent,
-        })
+        let searched = Searched { search, executed: found.executed, limits, spent };
+        Ok(Answer::new(&case, WORDS, searched, &|trial| changed(&case, &found, trial)))
     }
 
     fn tell(&self, search: &Search, candidates: usize) {
@@ -157,7 +117,7 @@ impl Job<'_> {
         upto: Option<model::serve::Moment>,
     ) -> Result<Branches, Refusal> {
         // Half of the time is for the trials.
-        let mut found = Branches::executed(case, session, ranges, upto, true, self.options.budget / 2)?;
+        let mut found = Branches::executed(case, session, ranges, upto, true, self.options.search.budget / 2)?;
         let list = &mut found.list;
         if let Some(At { instance: Some(n), place }) = &self.at {
             *list = match place {
@@ -173,7 +133,32 @@ impl Job<'_> {
     }
 }
 
-/// A short way to write a path.
-fn shown(path: &Path) -> String {
-    path.display().to_string()
+/// What a trial of a branch changed.
+fn changed(case: &Case<'_>, found: &Branches, trial: &Trial) -> Changed {
+    let pc = trial.moment.pc;
+    let place = case.code.locate(pc);
+    let instance = found.at(trial.moment).map_or(1, |p| p.instance);
+    let of = found.count(pc).max(instance);
+    let what = match (place.line, has_several_branches(case, found, &place)) {
+        (Some(line), false) => format!("line {line}"),
+        (Some(line), true) => format!("the branch at {} in line {line}", place.address),
+        _ => format!("the branch at {}", place.address),
+    };
+    Changed {
+        pc,
+        instance,
+        of,
+        kinds: ["critical-predicate", "avoiding-predicate"],
+        what: format!("with {what} taken the other way{}", which(instance, of)),
+        alteration: format!("flip {}#{instance}", place.address),
+    }
+}
+
+/// Does the line have several branches?
+fn has_several_branches(case: &Case<'_>, found: &Branches, place: &Where) -> bool {
+    let same = |pc: &u64| {
+        let other = case.code.locate(*pc);
+        other.line == place.line && other.full == place.full
+    };
+    found.places().filter(same).take(2).count() > 1
 }

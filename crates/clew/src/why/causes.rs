@@ -286,7 +286,7 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
         (_, Some(r)) if r.left_out => Kind::Suppression,
         (_, Some(_)) => Kind::Value,
         (Change::Force(_), _) => Kind::ForcedPredicate,
-        (Change::Skip(_), _) => Kind::Suppression,
+        (Change::Skip(_) | Change::Return, _) => Kind::Suppression,
         _ => Kind::CriticalPredicate,
     };
     let numbered = replacement.is_some() || gathered.branches.numbered;
@@ -311,6 +311,7 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
         Change::Force(taken) => format!("force {} {}", c.place.address, if *taken { "taken" } else { "not taken" }),
         Change::SetMemory(at, bytes) => format!("set {:#x} {}", at.0, hex(bytes)),
         Change::Skip(to) => format!("skip {} to {to:#x}", c.place.address),
+        Change::Return => format!("return {}", c.place.address),
         Change::Nothing => "none".into(),
     };
     Cause {

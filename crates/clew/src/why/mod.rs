@@ -8,9 +8,9 @@
 //! is told.
 
 mod causes;
-mod near;
+pub mod near;
 mod places;
-mod symptom;
+pub mod symptom;
 mod values;
 
 use crate::case::{self, Ask, Bench, Branches, Case, Ready, Refusal, branches};
@@ -39,7 +39,7 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
             if options.html.is_some() {
                 places::fill_sources(&mut report);
             }
-            message::stdout(&match options.json {
+            message::stdout(&match options.search.json {
                 true => report::json(&report),
                 false => report::text(&report, &Paint::for_stdout(color, startup)),
             });
@@ -73,7 +73,7 @@ fn write_views(report: &Report, options: &Options, startup: &Startup) -> Result<
     }
     if text("GITHUB_ACTIONS") == Some("true") {
         // Workflows read commands from both streams; a JSON document must stay one.
-        match options.json {
+        match options.search.json {
             true => message::stderr(&report::annotations(report, root)),
             false => message::stdout(&report::annotations(report, root)),
         }
@@ -98,15 +98,7 @@ fn check_views(options: &Options) -> Result<(), Refusal> {
 /// Records if need be, and searches.
 pub fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Report, Refusal> {
     check_views(options)?;
-    let ask = Ask {
-        oracle: &options.oracle,
-        recording: options.recording.as_deref(),
-        command: &options.command,
-        budget: options.budget,
-        jobs: options.jobs,
-        quiet: options.quiet || options.json,
-    };
-    let ready = Ready::make(ask, startup, messages)?;
+    let ready = Ready::make(Ask::of(&options.search), startup, messages)?;
     ready.search(startup, |engine| Job { options, ready: &ready }.run(engine))
 }
 
@@ -128,7 +120,7 @@ impl Job<'_> {
     fn run(&self, engine: &EngineProgram) -> Result<Report, Refusal> {
         let (case, mut session) = Case::open(self.ready, engine)?;
         self.say("following dependences");
-        let until = case.begun + share(self.options.budget, 30);
+        let until = case.begun + share(self.options.search.budget, 30);
         let flag = self.ready.interrupted.clone();
         let mut stop = move || Instant::now() > until || case::is_raised(&flag);
         let told = symptom::arguments(&mut session)?;
@@ -138,7 +130,8 @@ impl Job<'_> {
         let stack = symptom::stack(&case, &session);
         let mut places = Places::new(&mapped);
         let ranges = places.own_code(&session)?;
-        let followed = symptom::follow(&case, &mut session, start, &mapped, &told, share(self.options.budget, 30));
+        let followed =
+            symptom::follow(&case, &mut session, start, &mapped, &told, share(self.options.search.budget, 30));
         let mut gathered = Gathered::new(case.known_limits());
         gathered.stack = stack;
         let symptom = followed.map_err(|why| gathered.limits.push(format!("no dependences are known: {why}"))).ok();
@@ -176,7 +169,7 @@ impl Searching<'_> {
         ranges: &[(u64, u64)],
         places: &mut Places<'_>,
     ) -> Result<(), Refusal> {
-        let budget = self.job.options.budget;
+        let budget = self.job.options.search.budget;
         self.job.say("counting branches");
         let begun = Instant::now();
         let rounds = branches::rounds(&self.case.failing.failure, &self.case.written, self.case.unit);

@@ -90,6 +90,10 @@ pub fn alter(e: &mut Engine, g: &mut Gate, alteration: Alteration) -> Answer {
             None => return Answer::Refused("there is no conditional branch here".into()),
         },
         Alteration::Skip(to) => g.pc = to,
+        Alteration::Return => match sys::read_u64(g.gpr[4]) {
+            Some(to) => (g.pc, g.gpr[4]) = (to, g.gpr[4].wrapping_add(8)),
+            None => return Answer::Refused("the return address on the stack cannot be read".into()),
+        },
         Alteration::SetRegister(n @ 0..16, value) => g.gpr[n as usize] = value,
         Alteration::SetRegister(_, value) => g.rflags = value & 0xcd5 | g.rflags & !0xcd5,
         Alteration::SetMemory(at, bytes) => {
