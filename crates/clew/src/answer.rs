@@ -32,6 +32,8 @@ pub struct Answer {
     /// Executions that were candidates.
     executed: u64,
     tried: usize,
+    /// How many of these changed two things.
+    pairs: usize,
     controls: usize,
     tally: BTreeMap<&'static str, u64>,
     limits: Vec<String>,
@@ -56,6 +58,8 @@ pub struct Words {
 /// What one trial changed, as its verb tells it.
 pub struct Changed {
     pub pc: u64,
+    /// The other place, if it changed two things.
+    pub second: Option<u64>,
     /// Which execution of the place it is, and of how many.
     pub instance: u64,
     pub of: u64,
@@ -70,6 +74,7 @@ pub struct Changed {
 /// One trial.
 struct Item {
     place: Where,
+    second: Option<Where>,
     instance: u64,
     of: u64,
     kind: &'static str,
@@ -86,6 +91,8 @@ struct Item {
 pub struct Searched {
     pub search: Search,
     pub executed: u64,
+    /// Trials that changed two things.
+    pub pairs: usize,
     pub limits: Vec<String>,
     pub spent: Duration,
 }
@@ -93,7 +100,7 @@ pub struct Searched {
 impl Answer {
     /// Puts together what a search found.
     pub fn new(case: &Case<'_>, words: Words, searched: Searched, changed: &dyn Fn(&Trial) -> Changed) -> Answer {
-        let Searched { search, executed, mut limits, spent } = searched;
+        let Searched { search, executed, pairs, mut limits, spent } = searched;
         limits.extend(limits_of(&search, &words));
         let finding = |f: &Finding| {
             let (trial, end) = (&f.trial, f.run.end.to_string());
@@ -109,6 +116,7 @@ impl Answer {
             told: search.told.iter().map(|(t, v, end)| item(case, t, v, end.to_string(), changed(t))).collect(),
             executed,
             tried: search.tried,
+            pairs,
             controls: search.controls,
             tally: search.tally,
             limits,
@@ -143,7 +151,7 @@ impl Answer {
         let rest = self.told.iter().filter(|i| !matches!(i.verdict, Verdict::Fixed | Verdict::Avoided));
         for item in rest.take(SHOWN) {
             let Item { instance, verdict, end, .. } = item;
-            let _ = writeln!(out, "{}, execution {instance}: {verdict}, {end}", item.place.short());
+            let _ = writeln!(out, "{}, execution {instance}: {verdict}, {end}", item.title());
         }
         self.text_of_avoiding(&mut out);
         let _ = writeln!(out, "\n{}", self.text_of_trials());
@@ -162,7 +170,7 @@ impl Answer {
         let doing = self.words.doing;
         let _ = writeln!(out, "\nNot met any more, which proves nothing, is the failure after {doing}:");
         for item in self.avoiding.iter().take(SHOWN / 2) {
-            let _ = writeln!(out, "   {}, execution {} of {}", item.place.short(), item.instance, item.of);
+            let _ = writeln!(out, "   {}, execution {} of {}", item.title(), item.instance, item.of);
         }
         if self.avoiding.len() > SHOWN / 2 {
             let _ = writeln!(out, "   … and {} more", self.avoiding.len() - SHOWN / 2);
@@ -173,9 +181,10 @@ impl Answer {
         let verdicts: Vec<String> = self.tally.iter().map(|(name, n)| format!("{n} {name}")).collect();
         let verdicts = if verdicts.is_empty() { String::new() } else { format!(" ({})", verdicts.join(", ")) };
         let rate = (self.tried + self.controls) as f64 / self.spent.as_secs_f64().max(0.001);
+        let pairs = if self.pairs > 0 { format!(" and {}", count(self.pairs as u64, "pair")) } else { String::new() };
         format!(
-            "{} of {} {} tried{verdicts}, {}, {:.1} s, {rate:.0} trials/s",
-            self.tried,
+            "{} of {} {}{pairs} tried{verdicts}, {}, {:.1} s, {rate:.0} trials/s",
+            self.tried - self.pairs,
             self.executed,
             self.words.all,
             count(self.controls as u64, "control"),
@@ -187,7 +196,7 @@ impl Answer {
     pub fn json(&self) -> String {
         let candidates = self.repairs.iter().chain(&self.avoiding).enumerate();
         let candidates: Vec<Value> = candidates.map(|(n, item)| item.value(n + 1, &self.recording)).collect();
-        let mut tried = json!({ "trials": self.tried, "controls": self.controls });
+        let mut tried = json!({ "trials": self.tried, "pairs": self.pairs, "controls": self.controls });
         for (name, n) in &self.tally {
             tried[name] = json!(n);
         }
@@ -209,7 +218,7 @@ impl Answer {
 }
 
 fn item(case: &Case<'_>, trial: &Trial, verdict: &Verdict, end: String, changed: Changed) -> Item {
-    let Changed { pc, instance, of, kinds, what, alteration } = changed;
+    let Changed { pc, second, instance, of, kinds, what, alteration } = changed;
     let is_repair = *verdict == Verdict::Fixed;
     let explanation = match is_repair {
         true => format!("{what} the program {}", repaired(&case.oracle)),
@@ -217,6 +226,7 @@ fn item(case: &Case<'_>, trial: &Trial, verdict: &Verdict, end: String, changed:
     };
     Item {
         place: case.code.locate(pc),
+        second: second.map(|pc| case.code.locate(pc)),
         instance,
         of,
         kind: kinds[usize::from(!is_repair)],
@@ -237,10 +247,10 @@ impl Item {
             false => paint.middling("suspected"),
         };
         let function = self.place.function.as_ref().map(|f| format!(" in {f}")).unwrap_or_default();
-        let title = paint.strong(&self.place.short());
+        let title = paint.strong(&self.title());
         let (n, of) = (self.instance, self.of);
         let _ = writeln!(out, "\n{rank}. {title}{function}  {status}, execution {n} of {of}");
-        if let Some(text) = &self.place.text {
+        for text in [Some(&self.place), self.second.as_ref()].into_iter().flatten().filter_map(|p| p.text.as_ref()) {
             let _ = writeln!(out, "     {text}");
         }
         let _ = writeln!(out, "   {}", self.explanation);
@@ -265,10 +275,27 @@ impl Item {
             "evidence": { "recording": recording, "moment": self.moment, "alteration": self.alteration },
             "trial": { "verdict": self.verdict.name(), "end": self.end },
         });
+        if let Some(second) = &self.second {
+            value["second"] = json!({
+                "file": second.file.as_deref().map(shown),
+                "line": second.line,
+                "function": second.function,
+                "address": second.address,
+                "source": second.text,
+            });
+        }
         if let Some(doubt) = &self.doubt {
             value["doubt"] = json!(doubt);
         }
         value
+    }
+
+    /// Where it was: one place or two.
+    fn title(&self) -> String {
+        match &self.second {
+            Some(second) => format!("{} and {}", self.place.short(), second.short()),
+            None => self.place.short(),
+        }
     }
 
     fn verdict_value(&self) -> Value {

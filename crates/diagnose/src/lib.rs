@@ -10,6 +10,7 @@
 
 pub mod oracle;
 pub mod order;
+pub mod pairs;
 pub mod search;
 pub mod trials;
 pub mod verdict;

@@ -52,11 +52,12 @@ pub enum Request {
     Mode(Mode),
     /// A copy of the process, which listens on the socket that comes with the request.
     Fork,
-    /// Executions of conditional branches in these ranges, and of the instructions at these addresses, are noted from now
-    /// on, the last `keep` of them.
+    /// Executions of conditional branches in these ranges, with `jumps` also of indirect jumps there, and of the
+    /// instructions at these addresses, are noted from now on, the last `keep` of them.
     Predicates {
         ranges: Vec<(u64, u64)>,
         places: Vec<u64>,
+        jumps: bool,
         keep: u32,
     },
     /// Those noted, from this one on.
@@ -82,6 +83,8 @@ pub struct Predicate {
     /// Counted from 1 since noting began.
     pub instance: u64,
     pub taken: bool,
+    /// Where an indirect jump leads; 0 for everything else.
+    pub to: u64,
 }
 
 /// When to stop at the latest.
@@ -111,6 +114,12 @@ pub enum Alteration {
     Apart,
     /// The conditional branch at the pc goes the other way.
     Flip,
+    /// The conditional branch at the pc goes the other way, and so does the one at this address at its n-th execution
+    /// from now on.
+    FlipTwo {
+        pc: u64,
+        execution: u64,
+    },
     /// The conditional branch at the pc is taken, or not taken, now and whenever it is executed again.
     Force(bool),
     /// Execution goes on at this address: what lies between is left out.
@@ -289,6 +298,11 @@ impl Writer {
             Alteration::Null => self.u8(0),
             Alteration::Apart => self.u8(6),
             Alteration::Flip => self.u8(1),
+            Alteration::FlipTwo { pc, execution } => {
+                self.u8(9);
+                self.u64(*pc);
+                self.u64(*execution);
+            }
             Alteration::Force(taken) => {
                 self.u8(7);
                 self.u8(u8::from(*taken));
@@ -353,6 +367,7 @@ impl Reader<'_> {
             0 => Alteration::Null,
             6 => Alteration::Apart,
             1 => Alteration::Flip,
+            9 => Alteration::FlipTwo { pc: self.u64()?, execution: self.u64()? },
             7 => Alteration::Force(self.u8()? != 0),
             2 => Alteration::Skip(self.u64()?),
             8 => Alteration::Return,
@@ -438,7 +453,7 @@ impl Request {
                 w.u8(l.belt as u8);
             }
             Request::Quit => w.u8(15),
-            Request::Predicates { ranges, places, keep } => {
+            Request::Predicates { ranges, places, jumps, keep } => {
                 w.u8(40);
                 w.u32(ranges.len() as u32);
                 for (start, end) in ranges {
@@ -447,6 +462,7 @@ impl Request {
                 }
                 w.u32(places.len() as u32);
                 places.iter().for_each(|at| w.u64(*at));
+                w.u8(*jumps as u8);
                 w.u32(*keep);
             }
             Request::PredicateList { from } => {
@@ -493,6 +509,7 @@ impl Request {
             40 => Request::Predicates {
                 ranges: r.list(|r| Some((r.u64()?, r.u64()?)))?,
                 places: r.list(Reader::u64)?,
+                jumps: r.u8()? != 0,
                 keep: r.u32()?,
             },
             41 => Request::PredicateList { from: r.u32()? },
@@ -575,6 +592,7 @@ impl Answer {
                     w.moment(p.moment);
                     w.u64(p.instance);
                     w.u8(p.taken as u8);
+                    w.u64(p.to);
                 }
                 w.u64(*total);
             }
@@ -621,7 +639,10 @@ impl Answer {
             8 => Answer::Ended { end: r.trial_end()?, ticks: r.u64()? },
             9 => Answer::Refused(r.str()?),
             10 => Answer::Predicates {
-                list: r.list(|r| Some(Predicate { moment: r.moment()?, instance: r.u64()?, taken: r.u8()? != 0 }))?,
+                list: r.list(|r| {
+                    let (moment, instance) = (r.moment()?, r.u64()?);
+                    Some(Predicate { moment, instance, taken: r.u8()? != 0, to: r.u64()? })
+                })?,
                 total: r.u64()?,
             },
             11 => Answer::Child(r.u32()?),
@@ -722,6 +743,13 @@ mod tests {
         check_request(Request::Watches(alloc::vec![(1, 2), (3, 4)]));
         check_request(Request::SetRegisters { thread: 1, state: State { rip: 5, ..State::default() } });
         check_request(Request::Alter(Alteration::Return));
+        check_request(Request::Alter(Alteration::FlipTwo { pc: 5, execution: 6 }));
+        check_request(Request::Predicates {
+            ranges: alloc::vec![(1, 2)],
+            places: alloc::vec![3],
+            jumps: true,
+            keep: 4,
+        });
         check_request(Request::Alter(Alteration::SetMemory(GuestAddr(1), alloc::vec![1, 2])));
         check_request(Request::Trial(TrialLimits { ticks: 1, memory: 2, output: 3, belt: true }));
         let place = Place { moment, record: 9, thread: 2 };
@@ -733,6 +761,8 @@ mod tests {
         };
         check_answer(Answer::Stopped { why: Why::Changed { since: moment }, place, collected });
         check_answer(Answer::Child(7));
+        let noted = Predicate { moment, instance: 5, taken: true, to: 6 };
+        check_answer(Answer::Predicates { list: alloc::vec![noted], total: 9 });
         check_answer(Answer::Ended { end: TrialEnd::Signaled { signal: 11, moment, addr: 8 }, ticks: 3 });
         check_answer(Answer::Threads(alloc::vec![ThreadInfo {
             number: 1,

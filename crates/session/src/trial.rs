@@ -196,19 +196,19 @@ impl Session {
         keep: u32,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<(Vec<Predicate>, u64), Error> {
-        let what = Request::Predicates { ranges: ranges.to_vec(), places: Vec::new(), keep };
-        self.noted(what, None, None, interrupted)
+        self.predicates_between(ranges, keep, false, (None, None), interrupted)
     }
 
-    /// The same, from a moment on, or up to one.
+    /// The same, from a moment on, or up to one; with `jumps`, indirect jumps count too.
     pub fn predicates_between(
         &mut self,
         ranges: &[(u64, u64)],
         keep: u32,
+        jumps: bool,
         (from, until): (Option<Moment>, Option<Moment>),
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<(Vec<Predicate>, u64), Error> {
-        let what = Request::Predicates { ranges: ranges.to_vec(), places: Vec::new(), keep };
+        let what = Request::Predicates { ranges: ranges.to_vec(), places: Vec::new(), jumps, keep };
         self.noted(what, from, until, interrupted)
     }
 
@@ -221,7 +221,7 @@ impl Session {
         until: impl Into<Option<Moment>>,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<(Vec<Predicate>, u64), Error> {
-        let what = Request::Predicates { ranges: Vec::new(), places: places.to_vec(), keep };
+        let what = Request::Predicates { ranges: Vec::new(), places: places.to_vec(), jumps: false, keep };
         self.noted(what, None, until.into(), interrupted)
     }
 
@@ -235,14 +235,25 @@ impl Session {
         let live = self.copy_at(from.unwrap_or_else(|| self.start_moment()))?;
         done(live.ask(&what)?)?;
         run(&live, Until { moment: until, ..Until::default() }, interrupted)?;
-        let mut all = Vec::new();
-        loop {
-            match live.ask(&Request::PredicateList { from: all.len() as u32 })? {
-                Answer::Predicates { list, total } if list.is_empty() => return Ok((all, total)),
-                Answer::Predicates { list, .. } => all.extend(list),
-                other => return Err(unexpected(&other)),
-            }
-        }
+        noted_by(&live)
+    }
+
+    /// Executions of conditional branches in these ranges behind a change, in order, until the program wants something from
+    /// outside: the last `keep` of them. They are counted from the change on.
+    pub fn predicates_behind(
+        &mut self,
+        candidate: &Candidate,
+        ranges: &[(u64, u64)],
+        keep: u32,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Predicate>, Error> {
+        let live = self.copy_at(candidate.moment)?;
+        let thread = where_is(&live)?.thread;
+        done(live.ask(&Request::Alter(candidate.alteration.clone()))?)?;
+        done(live.ask(&Request::Leave { thread })?)?;
+        done(live.ask(&Request::Predicates { ranges: ranges.to_vec(), places: Vec::new(), jumps: false, keep })?)?;
+        run(&live, Until::default(), interrupted)?;
+        Ok(noted_by(&live)?.0)
     }
 
     /// What memory holds at these moments: in one replay, whatever order they are given in. Nothing where there is no
@@ -283,6 +294,18 @@ impl Session {
         let live = self.copy_near(moment)?;
         bring_to(&live, moment)?;
         Ok(live)
+    }
+}
+
+/// What an engine has noted, and how much there was.
+fn noted_by(live: &Live) -> Result<(Vec<Predicate>, u64), Error> {
+    let mut all = Vec::new();
+    loop {
+        match live.ask(&Request::PredicateList { from: all.len() as u32 })? {
+            Answer::Predicates { list, total } if list.is_empty() => return Ok((all, total)),
+            Answer::Predicates { list, .. } => all.extend(list),
+            other => return Err(unexpected(&other)),
+        }
     }
 }
 

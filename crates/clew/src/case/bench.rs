@@ -3,7 +3,7 @@
 use super::make;
 use crate::written::Written;
 use diagnose::{Change, Each, End, Met, Oracle, Run, Stop, Stream, Trial, Trials};
-use model::serve::{Alteration, Answer, Moment, Request, TrialEnd, Until, Why};
+use model::serve::{Alteration, Answer, Moment, Predicate, Request, TrialEnd, Until, Why};
 use recording::UnitName;
 use session::{Budget, Candidate, Session, TrialOutcome, alter};
 use std::io::{Seek, Write};
@@ -16,6 +16,11 @@ use std::time::{Duration, Instant};
 
 /// Longer than this nobody waits to see whether a run comes to the failing place.
 const LOOK: Duration = Duration::from_secs(2);
+
+/// Longer than this nobody looks for branches behind a switch.
+const LOOK_BEHIND: Duration = Duration::from_millis(300);
+/// Branches behind a switch that are kept.
+const KEEP_BEHIND: u32 = 100_000;
 
 /// The place where the recorded run failed: an instruction in a certain frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +87,17 @@ impl Bench<'_> {
     }
 }
 
+impl Bench<'_> {
+    /// Branches in these ranges that are executed behind a change, counted from there on, until the program wants something
+    /// from outside. None where that cannot be seen.
+    pub fn branches_behind(&mut self, trial: &Trial, ranges: &[(u64, u64)]) -> Vec<Predicate> {
+        let candidate = Candidate { moment: trial.moment, alteration: alteration(&trial.change) };
+        let begun = Instant::now();
+        let mut stop = || begun.elapsed() > LOOK_BEHIND;
+        self.session.predicates_behind(&candidate, ranges, KEEP_BEHIND, &mut stop).unwrap_or_default()
+    }
+}
+
 impl Trials for Bench<'_> {
     fn batch(&mut self, trials: &[Trial], each: Each<'_>) -> Result<(), String> {
         let candidate = |t: &Trial| Candidate { moment: t.moment, alteration: alteration(&t.change) };
@@ -134,6 +150,7 @@ fn alteration(change: &Change) -> Alteration {
         // A control must not lean on the log: it goes on in the same world as the others.
         Change::Nothing => Alteration::Apart,
         Change::Flip => Alteration::Flip,
+        Change::FlipTwo { pc, execution } => Alteration::FlipTwo { pc: *pc, execution: *execution },
         Change::Force(taken) => Alteration::Force(*taken),
         Change::Skip(to) => Alteration::Skip(*to),
         Change::Return => Alteration::Return,

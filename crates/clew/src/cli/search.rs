@@ -9,19 +9,17 @@ use std::time::Duration;
 /// What fails, what "works" means, and how long to search.
 #[derive(Args, Debug)]
 pub struct Search {
-    #[command(flatten)]
-    pub oracle: Oracle,
     /// Print one JSON document
-    #[arg(long, help_heading = "Options")]
+    #[arg(long)]
     pub json: bool,
     /// Search at most so long
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s", help_heading = "Options")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
     pub budget: Duration,
     /// Trials at the same time; as many as there are processors if nobody says otherwise
-    #[arg(long, value_name = "N", help_heading = "Options")]
+    #[arg(long, value_name = "N")]
     pub jobs: Option<usize>,
     /// Print the answer only
-    #[arg(short, long, help_heading = "Options")]
+    #[arg(short, long)]
     pub quiet: bool,
     /// A recording: its name, a path, `latest` or a packed file; `:PID[.IMAGE]` behind it names one process
     #[arg(required_unless_present = "command", conflicts_with = "command")]
@@ -29,6 +27,9 @@ pub struct Search {
     /// The program and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
     pub command: Vec<OsString>,
+    // Behind the others: what follows its heading is shown under it.
+    #[command(flatten)]
+    pub oracle: Oracle,
 }
 
 /// In which order changes are tried.

@@ -16,9 +16,9 @@ use clap::Args;
     after_help = "Examples:
   clew suppress --expect good.txt -- ./prog input        it prints something wrong
   clew suppress -- ./prog input                          it crashes
-  clew suppress --expect good.txt --all latest           everything that matters, in the newest recording
-  clew suppress --expect good.txt --at parse.c:120#4 latest   leave out the 4th execution of that line
-  clew suppress --at release#2 latest                    leave out the 2nd execution of the function"
+  clew suppress --expect good.txt --all latest           the newest recording, all that matters
+  clew suppress --at parse.c:120#4 latest                without the 4th execution of that line
+  clew suppress --at release#2 latest                    without the 2nd call of that function"
 )]
 pub struct Suppress {
     /// In which order executions are left out

@@ -6,8 +6,8 @@ use clap::Args;
 /// Find the branch that makes a failing program work when it goes the other way.
 ///
 /// The program is recorded, unless a recording is given. Then executed branches of the program's own code are switched,
-/// one per trial, the last executed first, and each trial runs on in a world made from the recording: nothing outside is
-/// changed. A branch is proved critical if switching it repairs the run and trials without any change do not.
+/// one per trial, the last executed first, then two if no single one is enough; jumps of `switch` statements are led to
+/// other cases. Each trial runs on in a world made from the recording: nothing outside is changed. A branch is proved critical if switching it repairs the run and trials without any change do not.
 /// Exit status: 0 found, 1 nothing found, 2 bad usage or input, or the program passes, 3 a fault of Clew.
 #[derive(Args, Debug)]
 #[command(

@@ -90,7 +90,7 @@ impl Job<'_> {
         drop(bench);
         let mut limits = case.known_limits();
         limits.append(&mut found.limits);
-        let searched = Searched { search, executed: found.len(), limits, spent };
+        let searched = Searched { search, executed: found.len(), pairs: 0, limits, spent };
         Ok(Answer::new(&case, WORDS, searched, &|trial| changed(&case, &found, trial)))
     }
 
@@ -139,6 +139,7 @@ fn changed(case: &Case<'_>, found: &Candidates, trial: &Trial) -> Changed {
     };
     Changed {
         pc: trial.moment.pc,
+        second: None,
         instance,
         of,
         kinds: ["suppression", "avoiding-suppression"],

@@ -2,15 +2,21 @@
 //!
 //! ```text
 //! `case` ─▶ the failing run and its branches ─▶ diagnose::search over trials, in an order ─▶ `answer`
+//!                                              └─ if no single one repairs the run: [pairs] ─┘
 //! ```
 
+mod pairs;
+
 use crate::answer::{Answer, Changed, Searched, Words, which};
-use crate::case::{Ask, At, Branches, Case, Place, Ready, Refusal, Where, branches};
+use crate::case::words::ordinal;
+use crate::case::{Ask, At, Bench, Branches, Case, Place, Ready, Refusal, Where, branches};
 use crate::cli::{Color, Order, Switch as Options};
 use crate::message::{self, Messages, Paint};
 use crate::startup::Startup;
 use crate::status;
-use diagnose::{Plan, Search, Trial, order};
+use diagnose::{Change, Plan, Search, Trial, Trials, order};
+use model::serve::{Moment, Predicate};
+use pairs::Pairing;
 use session::{EngineProgram, Session};
 
 const WORDS: Words = Words {
@@ -42,6 +48,17 @@ fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Ans
     ready.search(startup, |engine| job.run(engine))
 }
 
+/// What trying one by one has given so far.
+#[derive(Default)]
+struct Singles {
+    found: Branches,
+    search: Search,
+    /// In which order they were to be tried.
+    order: Vec<Trial>,
+    /// How many there are to try.
+    executed: u64,
+}
+
 /// One search.
 struct Job<'a> {
     options: &'a Options,
@@ -58,7 +75,7 @@ impl Job<'_> {
         };
         let mut limits = case.known_limits();
         let rounds = branches::rounds(&case.failing.failure, &case.written, case.unit);
-        let mut found = self.branches(&case, &mut session, &ranges, rounds[0])?;
+        let found = self.branches(&case, &mut session, &ranges, rounds[0])?;
         let witness = match &self.at {
             Some(_) => None,
             None => case.witness(&mut session, &found),
@@ -67,29 +84,19 @@ impl Job<'_> {
         if rounds.len() > 1 {
             limits.push(format!("a trial that takes more than {} ticks is taken to hang", bench.budget.limits.ticks));
         }
-        let place = self.at.is_some();
-        let plan = Plan { all: self.options.all || place, tell: place, ..Plan::default() };
-        let mut search = Search::default();
-        for (n, round) in rounds.iter().enumerate() {
-            let tried = if n == 0 { None } else { found.list.last().map(|p| p.moment) };
-            if n > 0 {
-                found = self.branches(&case, &mut bench.session, &ranges, *round)?;
-            }
-            let new = tried.map_or(0, |t| found.list.partition_point(|p| p.moment <= t));
-            let list = &found.list[new..];
-            let order = match self.options.order {
-                Order::Prior if rounds.len() == 1 => {
-                    crate::why::prior(&case, &mut bench.session, &found, self.options.search.budget / 3)?
-                }
-                _ => order::lefs(list),
-            };
-            let candidates: Vec<Trial> = order.into_iter().map(|n| Trial::flip(list[n].moment)).collect();
-            let mut progress = |s: &Search| self.tell(s, found.list.len());
-            let more = diagnose::search(&mut bench, &candidates, &case.failing, &case.oracle, &plan, &mut progress);
-            search.absorb(more.map_err(Refusal::internal)?);
-            if search.stopped.is_some() || !plan.all && !search.critical.is_empty() {
-                break;
-            }
+        let mut singles = Singles { found, ..Singles::default() };
+        if self.at.is_none() && !self.options.all {
+            bench.until = case.begun + self.options.search.budget * 3 / 4;
+        }
+        self.singles(&case, &mut bench, &ranges, &rounds, &mut singles)?;
+        bench.until = case.until;
+        let Singles { mut found, mut search, order, mut executed } = singles;
+        let mut pairs = 0;
+        if self.at.is_none() && search.critical.is_empty() && bench.stop().is_none() {
+            pairs = self.pairs(&case, &mut bench, &found, &order, &mut search, &mut limits)?;
+        }
+        if self.at.is_none() {
+            search.told.clear();
         }
         if !self.ready.quiet {
             message::stderr("\r\x1b[K");
@@ -97,14 +104,83 @@ impl Job<'_> {
         limits.append(&mut found.limits);
         let spent = bench.spent;
         drop(bench);
-        let searched = Searched { search, executed: found.executed, limits, spent };
+        executed = executed.max(found.executed);
+        let searched = Searched { search, executed, pairs, limits, spent };
         Ok(Answer::new(&case, WORDS, searched, &|trial| changed(&case, &found, trial)))
     }
 
-    fn tell(&self, search: &Search, candidates: usize) {
+    /// Tries branches and cases one by one.
+    fn singles(
+        &self,
+        case: &Case<'_>,
+        bench: &mut Bench<'_>,
+        ranges: &[(u64, u64)],
+        rounds: &[Option<Moment>],
+        singles: &mut Singles,
+    ) -> Result<(), Refusal> {
+        // Pairs are chosen by what each branch did alone.
+        let plan = Plan { all: self.options.all || self.at.is_some(), tell: true, ..Plan::default() };
+        for (n, round) in rounds.iter().enumerate() {
+            let tried = if n == 0 { None } else { singles.found.list.last().map(|p| p.moment) };
+            if n > 0 {
+                singles.found = self.branches(case, &mut bench.session, ranges, *round)?;
+            }
+            let found = &singles.found;
+            let new = tried.map_or(0, |t| found.list.partition_point(|p| p.moment <= t));
+            let list = &found.list[new..];
+            let order = match self.options.order {
+                Order::Prior if rounds.len() == 1 => {
+                    crate::why::prior(case, &mut bench.session, found, self.options.search.budget / 3)?
+                }
+                _ => order::lefs(list),
+            };
+            let candidates = trials(found, list, &order);
+            singles.executed = found.executed + (candidates.len() - list.len()) as u64;
+            let mut progress = |s: &Search| self.tell("branches", s, candidates.len());
+            let more = diagnose::search(bench, &candidates, &case.failing, &case.oracle, &plan, &mut progress);
+            singles.search.absorb(more.map_err(Refusal::internal)?);
+            singles.order = candidates;
+            if singles.search.stopped.is_some() || !plan.all && !singles.search.critical.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tries two branches at a time; answers how many pairs were tried.
+    fn pairs(
+        &self,
+        case: &Case<'_>,
+        bench: &mut Bench<'_>,
+        found: &Branches,
+        order: &[Trial],
+        search: &mut Search,
+        limits: &mut Vec<String>,
+    ) -> Result<usize, Refusal> {
+        let trials = Pairing { case, found, singles: search, order }.trials(bench);
+        if trials.is_empty() {
+            return Ok(0);
+        }
+        if search.left > 0 {
+            limits.push(format!("{} branches were not tried alone, to leave time for pairs (--budget)", search.left));
+        }
+        let plan = Plan { all: self.options.all, ..Plan::default() };
+        let mut progress = |s: &Search| self.tell("pairs", s, trials.len());
+        let more = diagnose::search(bench, &trials, &case.failing, &case.oracle, &plan, &mut progress);
+        let more = more.map_err(Refusal::internal)?;
+        let tried = more.tried;
+        search.absorb(more);
+        if search.left > 0 {
+            limits.push(format!("{tried} of {} promising pairs were tried", trials.len()));
+            search.left = 0;
+        }
+        Ok(tried)
+    }
+
+    fn tell(&self, what: &str, search: &Search, candidates: usize) {
         if !self.ready.quiet {
             let found = search.critical.len();
-            message::stderr(&format!("\rclew: {} of {candidates} branches tried, {found} found\x1b[K", search.tried));
+            message::stderr(&format!("\rclew: {} of {candidates} {what} tried, {found} found\x1b[K", search.tried));
         }
     }
 
@@ -114,10 +190,10 @@ impl Job<'_> {
         case: &Case<'_>,
         session: &mut Session,
         ranges: &[(u64, u64)],
-        upto: Option<model::serve::Moment>,
+        upto: Option<Moment>,
     ) -> Result<Branches, Refusal> {
         // Half of the time is for the trials.
-        let mut found = Branches::executed(case, session, ranges, upto, true, self.options.search.budget / 2)?;
+        let mut found = Branches::with_jumps(case, session, ranges, upto, self.options.search.budget / 2)?;
         let list = &mut found.list;
         if let Some(At { instance: Some(n), place }) = &self.at {
             *list = match place {
@@ -133,25 +209,70 @@ impl Job<'_> {
     }
 }
 
-/// What a trial of a branch changed.
+/// Branches that are tried for each other case of a jump.
+const BRANCHES_FOR_EACH_CASE: usize = 3;
+
+/// The trials of these executions, in this order: branches go the other way, jumps to other cases, which come in between
+/// because there are many of them.
+fn trials(found: &Branches, list: &[Predicate], order: &[usize]) -> Vec<Trial> {
+    let (mut flips, mut cases) = (Vec::new(), Vec::new());
+    for p in order.iter().map(|n| &list[*n]) {
+        match p.to {
+            0 => flips.push(Trial::flip(p.moment)),
+            _ => cases.extend(found.other_cases(p).map(|to| Trial { moment: p.moment, change: Change::Skip(to) })),
+        }
+    }
+    order::interleave(flips, cases, BRANCHES_FOR_EACH_CASE)
+}
+
+/// What a trial changed.
 fn changed(case: &Case<'_>, found: &Branches, trial: &Trial) -> Changed {
     let pc = trial.moment.pc;
     let place = case.code.locate(pc);
     let instance = found.at(trial.moment).map_or(1, |p| p.instance);
     let of = found.count(pc).max(instance);
-    let what = match (place.line, has_several_branches(case, found, &place)) {
+    let branch = named(case, found, &place);
+    let which = which(instance, of);
+    let (kinds, what, alteration) = match trial.change {
+        Change::Skip(to) => {
+            let went = found.at(trial.moment).map_or(0, |p| p.to);
+            let [went, goes] = [went, to].map(|to| line_or_address(&case.code.locate(to)));
+            let here = line_or_address(&place);
+            let what = format!("with the switch in {here} leading to {goes} instead of {went}{which}");
+            let to = case.code.locate(to).address;
+            (["critical-case", "avoiding-case"], what, format!("jump {}#{instance} to {to}", place.address))
+        }
+        Change::FlipTwo { pc, execution } => {
+            let second = case.code.locate(pc);
+            let later = if execution > 1 { format!(" on its {} execution", ordinal(execution)) } else { String::new() };
+            let behind = named(case, found, &second);
+            let what = format!("with {branch}{which} and, behind that, {behind}{later} taken the other way");
+            let alteration = format!("flip {}#{instance}, then {}#{execution}", place.address, second.address);
+            (["critical-pair", "avoiding-pair"], what, alteration)
+        }
+        _ => {
+            let what = format!("with {branch} taken the other way{which}");
+            (["critical-predicate", "avoiding-predicate"], what, format!("flip {}#{instance}", place.address))
+        }
+    };
+    let second = match trial.change {
+        Change::FlipTwo { pc, .. } => Some(pc),
+        _ => None,
+    };
+    Changed { pc, second, instance, of, kinds, what, alteration }
+}
+
+/// What a branch is called: its line, if that has no other.
+fn named(case: &Case<'_>, found: &Branches, place: &Where) -> String {
+    match (place.line, has_several_branches(case, found, place)) {
         (Some(line), false) => format!("line {line}"),
         (Some(line), true) => format!("the branch at {} in line {line}", place.address),
         _ => format!("the branch at {}", place.address),
-    };
-    Changed {
-        pc,
-        instance,
-        of,
-        kinds: ["critical-predicate", "avoiding-predicate"],
-        what: format!("with {what} taken the other way{}", which(instance, of)),
-        alteration: format!("flip {}#{instance}", place.address),
     }
+}
+
+fn line_or_address(place: &Where) -> String {
+    place.line.map_or_else(|| place.address.clone(), |line| format!("line {line}"))
 }
 
 /// Does the line have several branches?

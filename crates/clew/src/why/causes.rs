@@ -308,6 +308,7 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
     let alteration = match &finding.trial.change {
         Change::Flip if numbered => format!("flip {}#{n}", c.place.address),
         Change::Flip => format!("flip {} at {moment}", c.place.address),
+        Change::FlipTwo { pc, execution } => format!("flip {} and {pc:#x}#{execution} behind it", c.place.address),
         Change::Force(taken) => format!("force {} {}", c.place.address, if *taken { "taken" } else { "not taken" }),
         Change::SetMemory(at, bytes) => format!("set {:#x} {}", at.0, hex(bytes)),
         Change::Skip(to) => format!("skip {} to {to:#x}", c.place.address),

@@ -52,8 +52,8 @@ pub fn answer(e: &mut Engine, t: &mut Thread, g: &mut Gate, request: Request, fd
             e.switch_mode(mode);
             Answer::Done
         }
-        Request::Predicates { ranges, places, keep } => {
-            super::predicates::watch(e, ranges, &places, keep as usize);
+        Request::Predicates { ranges, places, jumps, keep } => {
+            super::predicates::watch(e, ranges, &places, jumps, keep as usize);
             Answer::Done
         }
         Request::PredicateList { from } => {

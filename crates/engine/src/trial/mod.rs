@@ -81,6 +81,14 @@ pub fn alter(e: &mut Engine, g: &mut Gate, alteration: Alteration) -> Answer {
             Some(to) => g.pc = to,
             None => return Answer::Refused("there is no conditional branch here".into()),
         },
+        Alteration::FlipTwo { pc, execution } => match e.other_way(g) {
+            Some(to) => {
+                e.probes.add_from_now(pc, execution, Action::Flip);
+                e.flush();
+                g.pc = to;
+            }
+            None => return Answer::Refused("there is no conditional branch here".into()),
+        },
         Alteration::Force(taken) => match e.ways(g.pc) {
             Some((there, here)) => {
                 e.probes.add_always(g.pc, Action::Force(taken));
