@@ -6,7 +6,7 @@
 //!
 //! May miss: pairs of which neither branch makes a difference by itself.
 
-use crate::oracle::{End, Failure};
+use crate::oracle::{End, Failure, Fault};
 use crate::trials::{Change, Trial};
 use crate::verdict::{Failing, Verdict};
 use model::serve::Moment;
@@ -47,6 +47,12 @@ fn wrong_from(failure: &Failure) -> Option<usize> {
         Failure::WrongByte { offset, .. } | Failure::Missing { offset, .. } | Failure::Extra { offset, .. } => {
             Some(*offset)
         }
+        Failure::WrongFile { fault, .. } => match fault {
+            Fault::Absent => Some(0),
+            Fault::WrongByte { offset, .. } | Fault::Missing { offset, .. } | Fault::Extra { offset, .. } => {
+                Some(*offset)
+            }
+        },
         _ => None,
     }
 }
@@ -82,7 +88,8 @@ mod tests {
 
     #[test]
     fn what_made_more_right_promises_most() {
-        let failing = Failing { run: Run { output: Vec::new(), end: End::Exited(0) }, failure: wrong_at(3) };
+        let failing =
+            Failing { run: Run { output: Vec::new(), end: End::Exited(0), files: Vec::new() }, failure: wrong_at(3) };
         let verdicts = [
             Verdict::SameFailure,
             Verdict::OtherFailure(Failure::Hang),

@@ -258,7 +258,7 @@ mod tests {
     }
 
     fn run(text: &str) -> Run {
-        Run { output: vec![(1, text.into())], end: End::Exited(0) }
+        Run { output: vec![(1, text.into())], end: End::Exited(0), files: Vec::new() }
     }
 
     impl Trials for Script {

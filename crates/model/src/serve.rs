@@ -66,6 +66,8 @@ pub enum Request {
     },
     /// What the guest is to do other than recorded, here.
     Alter(Alteration),
+    /// What becomes of these files, which are named in full, is to be told when a trial ends.
+    Files(Vec<Vec<u8>>),
     /// The guest goes on by itself, in a world made from the recording.
     Trial(TrialLimits),
     /// The log counts no longer, and this thread is the one that goes on. The guest computes by itself until it wants
@@ -260,6 +262,12 @@ pub enum Answer {
     },
     /// A trial made the fork that was recorded: this child is taken to have done what it did, and does not run.
     Child(u32),
+    /// A file, by its number among those that were asked for, of which a trial leaves these bytes, behind those that were
+    /// told before; `None`: it is not there any more. What the trial did not write is not told.
+    Left {
+        file: u32,
+        bytes: Option<Vec<u8>>,
+    },
     Ended {
         end: TrialEnd,
         ticks: u64,
@@ -452,6 +460,11 @@ impl Request {
                 w.u64(l.output);
                 w.u8(l.belt as u8);
             }
+            Request::Files(paths) => {
+                w.u8(17);
+                w.u32(paths.len() as u32);
+                paths.iter().for_each(|path| w.bytes(path));
+            }
             Request::Quit => w.u8(15),
             Request::Predicates { ranges, places, jumps, keep } => {
                 w.u8(40);
@@ -505,6 +518,7 @@ impl Request {
             14 => {
                 Request::Trial(TrialLimits { ticks: r.u64()?, memory: r.u64()?, output: r.u64()?, belt: r.u8()? != 0 })
             }
+            17 => Request::Files(r.list(|r| Some(r.bytes()?.to_vec()))?),
             15 => Request::Quit,
             40 => Request::Predicates {
                 ranges: r.list(|r| Some((r.u64()?, r.u64()?)))?,
@@ -596,6 +610,11 @@ impl Answer {
                 }
                 w.u64(*total);
             }
+            Answer::Left { file, bytes } => {
+                w.u8(12);
+                w.u32(*file);
+                w.option(bytes.as_ref(), |w, bytes| w.bytes(bytes));
+            }
             Answer::Child(pid) => {
                 w.u8(11);
                 w.u32(*pid);
@@ -646,6 +665,7 @@ impl Answer {
                 total: r.u64()?,
             },
             11 => Answer::Child(r.u32()?),
+            12 => Answer::Left { file: r.u32()?, bytes: r.option(|r| Some(r.bytes()?.to_vec()))? },
             _ => return None,
         })
     }
@@ -742,6 +762,7 @@ mod tests {
         check_request(Request::Leave { thread: 7 });
         check_request(Request::Watches(alloc::vec![(1, 2), (3, 4)]));
         check_request(Request::SetRegisters { thread: 1, state: State { rip: 5, ..State::default() } });
+        check_request(Request::Files(alloc::vec![b"/a".to_vec(), Vec::new()]));
         check_request(Request::Alter(Alteration::Return));
         check_request(Request::Alter(Alteration::FlipTwo { pc: 5, execution: 6 }));
         check_request(Request::Predicates {
@@ -761,6 +782,8 @@ mod tests {
         };
         check_answer(Answer::Stopped { why: Why::Changed { since: moment }, place, collected });
         check_answer(Answer::Child(7));
+        check_answer(Answer::Left { file: 1, bytes: Some(alloc::vec![2, 3]) });
+        check_answer(Answer::Left { file: 1, bytes: None });
         let noted = Predicate { moment, instance: 5, taken: true, to: 6 };
         check_answer(Answer::Predicates { list: alloc::vec![noted], total: 9 });
         check_answer(Answer::Ended { end: TrialEnd::Signaled { signal: 11, moment, addr: 8 }, ticks: 3 });

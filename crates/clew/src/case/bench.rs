@@ -1,6 +1,6 @@
 //! Trials of one unit of a recording, as the search wants them.
 
-use super::make;
+use super::{Left, make};
 use crate::written::Written;
 use diagnose::{Change, Each, End, Met, Oracle, Run, Stop, Stream, Trial, Trials};
 use model::serve::{Alteration, Answer, Moment, Predicate, Request, TrialEnd, Until, Why};
@@ -35,6 +35,7 @@ pub struct Witness {
 pub struct Bench<'a> {
     pub session: Session,
     pub written: &'a Written,
+    pub left: &'a Left,
     pub oracle: &'a Oracle,
     pub unit: UnitName,
     pub budget: Budget,
@@ -48,7 +49,7 @@ pub struct Bench<'a> {
 
 impl Bench<'_> {
     fn whole(&self, moment: Moment, outcome: TrialOutcome) -> Run {
-        let end = match outcome.end {
+        let end = match outcome.end.clone() {
             _ if outcome.given_up => End::GivenUp,
             TrialEnd::Exited(status) => End::Exited(status),
             TrialEnd::Signaled { signal, moment, .. } => End::Signaled { signal, pc: moment.pc },
@@ -57,7 +58,8 @@ impl Bench<'_> {
             TrialEnd::OutOfMemory => End::OutOfMemory,
             TrialEnd::Lost(why) => End::Lost(why),
         };
-        Run { output: self.written.altered(self.unit, moment, outcome.output, &outcome.children), end }
+        let files = self.left.altered(self.unit, &outcome);
+        Run { output: self.written.altered(self.unit, moment, outcome.output, &outcome.children), end, files }
     }
 
     /// Goes the altered way until the program wants something from outside, and counts how often it is at the witness.
@@ -110,8 +112,8 @@ impl Trials for Bench<'_> {
         let (written, oracle, unit) = (self.written, self.oracle, self.unit);
         let hopeless = |n: usize, output: &[(u8, Vec<u8>)]| {
             let trial: &Trial = &trials[n];
-            let run =
-                || Run { output: written.altered(unit, trial.moment, output.to_vec(), &[]), end: End::StillRunning };
+            let output = || written.altered(unit, trial.moment, output.to_vec(), &[]);
+            let run = || Run { output: output(), end: End::StillRunning, files: Vec::new() };
             alone && trial.change != Change::Nothing && !oracle.may_pass(&run())
         };
         let made = self.session.trials_while(&candidates, &self.budget, &hopeless, &mut |n, outcome| {

@@ -12,7 +12,7 @@ use crate::case::words::{ordinal, repaired};
 use crate::case::{Branches, Case};
 use crate::slice::lines::{self, Squash};
 use diagnose::order::{self, Influence};
-use diagnose::{Change, Failure, Finding, Search, Verdict};
+use diagnose::{Change, Failure, Fault, Finding, Search, Verdict};
 use model::serve::Moment;
 use report::{Cause, Difference, Evidence, Kind, Place, Report, SliceLine, Tried};
 use std::collections::{HashMap, HashSet};
@@ -453,6 +453,15 @@ fn describe(case: &Case<'_>, places: &mut Places<'_>) -> String {
 }
 
 fn difference(case: &Case<'_>) -> Option<Difference> {
+    if let Failure::WrongFile { name, fault } = &case.failing.failure {
+        let n = case.file_number(name)?;
+        let offset = match fault {
+            Fault::Absent => return None,
+            Fault::WrongByte { offset, .. } | Fault::Missing { offset, .. } | Fault::Extra { offset, .. } => *offset,
+        };
+        let (expected, found) = (case.oracle.files[n].contents.clone(), case.failing.run.files.get(n)?.clone()?);
+        return Some(Difference { stream: name.clone(), expected, found, offset });
+    }
     let (stream, offset) = match &case.failing.failure {
         Failure::WrongByte { stream, offset, .. }
         | Failure::Missing { stream, offset, .. }

@@ -8,6 +8,7 @@
 //!                                       run when they ran ([`schedule`])
 //!            the log's next call fits   its recorded answer ([`follow`], [`recorded`])
 //!            files, streams, time       the world: kept files, recorded and kept input, writes into memory ([`world`])
+//!            files at the end           told to a host that has asked ([`left`])
 //!            anything else              the trial is lost, and says what was asked for
 //! ```
 //! Nothing outside changes: files are opened for reading only, what is written goes into files in memory or to the host,
@@ -21,6 +22,7 @@ pub mod belt;
 pub mod calls;
 pub mod follow;
 pub mod in_step;
+pub mod left;
 pub mod recorded;
 pub mod schedule;
 pub mod threads;
@@ -67,6 +69,8 @@ pub struct Prepared {
     altered: bool,
     /// The trial is to go its own way at once.
     apart: bool,
+    /// Files whose fate is to be told when the trial ends.
+    pub wanted: Vec<Vec<u8>>,
     /// The trial that follows the log still.
     in_step: Option<in_step::InStep>,
 }
@@ -287,6 +291,7 @@ pub fn ended(e: &mut Engine, end: TrialEnd) -> ! {
             _ => {}
         }
     }
+    left::tell(e);
     send(e, &Answer::Ended { end, ticks });
     sys::exit_group(0)
 }
