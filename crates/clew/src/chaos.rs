@@ -120,7 +120,8 @@ impl Search<'_> {
             record::discard(recorder, &meta, self.startup);
             return Ok(Kept::No(status));
         }
-        let run = Run { output, end };
+        let files = self.options.oracle.expect_file.iter().map(|(path, _)| std::fs::read(path).ok()).collect();
+        let run = Run { output, end, files };
         let script = self.options.oracle.check.as_deref();
         let until = Instant::now() + case::LONGEST_CHECK;
         let check = |s: &str, run: &Run| case::run_check(s, &run.stream(diagnose::Stream::Stdout), until);

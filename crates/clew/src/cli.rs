@@ -5,7 +5,9 @@
 mod debugger;
 mod oracle;
 mod recordings;
+mod search;
 mod slice;
+mod suppress;
 mod switch;
 mod why;
 
@@ -18,10 +20,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use debugger::Gdb;
 pub use oracle::Oracle;
 pub use recordings::{Info, Ls, Pack, Rm};
+pub use search::{Order, Search};
 pub use slice::Slice;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
-pub use switch::{Demo, Order, Switch};
+pub use suppress::Suppress;
+pub use switch::{Demo, Switch};
 pub use why::Why;
 
 const STYLES: Styles =
@@ -39,6 +43,7 @@ const STYLES: Styles =
   clew gdb latest                               look at it with gdb, backwards too
   clew slice --crash latest                     what led to the crash
   clew switch --expect good.txt -- ./prog       which branch, taken the other way, makes it work
+  clew suppress --expect good.txt -- ./prog     which statement or call, left out, makes it work
   clew doctor                                   see what works on this machine"
 )]
 pub struct Cli {
@@ -78,6 +83,8 @@ pub enum Verb {
     Why(Why),
     /// Find the branch that makes a failing program work when it goes the other way
     Switch(Switch),
+    /// Find the statement, call or function that makes a failing program work when it is left out once
+    Suppress(Suppress),
     /// Show what made a value so: the lines that a crash, an output or a variable depended on
     Slice(Slice),
     /// Show what Clew does on a small program with a bug

@@ -3,6 +3,7 @@
 //! `startup` looks at what the process was given, `cli` reads the arguments, then one module per verb.
 //! Every path ends in an exit status that the contract of the command line names; a panic is one of them too.
 
+mod answer;
 mod case;
 mod chaos;
 mod cli;
@@ -28,6 +29,7 @@ mod show;
 pub mod slice;
 mod startup;
 mod stats;
+mod suppress;
 mod switch;
 mod why;
 mod written;
@@ -84,6 +86,7 @@ fn dispatch(mut startup: Startup) -> i32 {
         cli::Verb::Pack(options) => pack::run(&options, parsed.color, startup),
         cli::Verb::Why(options) => why::run(&options, parsed.color, startup),
         cli::Verb::Switch(options) => switch::run(&options, parsed.color, startup),
+        cli::Verb::Suppress(options) => suppress::run(&options, parsed.color, startup),
         cli::Verb::Slice(options) => slice::run(&options, parsed.color, startup),
         cli::Verb::Demo(options) => demo::run(&options, parsed.color, startup),
         cli::Verb::Doctor(options) => doctor::run(&options, parsed.color, startup),

@@ -7,7 +7,6 @@
 //!
 //! May miss: what other processes would have written had they heard of the change.
 
-use diagnose::Run;
 use model::log::{CallRecord, Kind, Origin};
 use model::serve::Moment;
 use model::wire::Report;
@@ -235,9 +234,4 @@ fn forks(recording: &Recording) -> BTreeMap<UnitName, (UnitName, u64)> {
         }
     }
     forks
-}
-
-/// The whole recorded run.
-pub fn recorded(written: &Written, end: diagnose::End) -> Run {
-    Run { output: written.all(), end }
 }

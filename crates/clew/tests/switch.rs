@@ -4,6 +4,7 @@ mod common;
 
 use common::place::{Place, finish};
 use common::processes::left;
+use common::searching::{answer, compile_at as compile, line_with};
 use common::{stderr, stdout};
 use model::serve::{Alteration, Moment, Predicate, TrialEnd, TrialLimits};
 use recording::Recording;
@@ -14,55 +15,82 @@ use std::ffi::OsStr;
 use std::net::{TcpListener, UdpSocket};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-fn guest_source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests").join(format!("{name}.c"))
+/// The answer about a guest that should print something, or just not fail.
+#[track_caller]
+fn search(guest: &str, level: &str, options: &[&str], expected: Option<&str>) -> Value {
+    let place = Place::new(&format!("{guest}{level}"));
+    let program = compile(guest, level, &place.folder);
+    let mut switch = place.clew(["switch", "--json"]);
+    switch.args(options);
+    if let Some(text) = expected {
+        let file = place.folder.join("expected");
+        std::fs::write(&file, text).expect("the file can be written");
+        switch.arg("--expect").arg(file);
+    }
+    switch.arg("--").arg(&program);
+    let output = finish(switch, b"");
+    assert_eq!(output.status.code(), Some(0), "{guest} {level}: {}{}", stdout(&output), stderr(&output));
+    let answer = answer(&output);
+    place.done();
+    answer
 }
 
-/// The number of the first line of a guest with this text.
-fn line_with(guest: &str, text: &str) -> u64 {
-    let source = std::fs::read_to_string(guest_source(guest)).expect("the source is there");
-    source.lines().position(|l| l.contains(text)).expect("the line is there") as u64 + 1
-}
-
-fn compile(guest: &str, level: &str, folder: &Path) -> PathBuf {
-    let program = folder.join(format!("{guest}{level}"));
-    let mut cc = Command::new("cc");
-    cc.args(["-g", level, "-w", "-o"]).arg(&program).arg(guest_source(guest));
-    assert!(cc.status().expect("cc runs").success(), "{guest} compiles");
-    program
-}
-
-fn answer(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}{}", stdout(output), stderr(output)))
+/// The finding of this kind at the critical line, which must be proved, with controls that agreed.
+#[track_caller]
+fn proved<'a>(guest: &str, kind: &str, answer: &'a Value) -> &'a Value {
+    let line = line_with(guest, "/* critical */");
+    let mut found = answer["candidates"].as_array().expect("a list").iter();
+    let found = found.find(|c| c["line"] == line && c["kind"] == kind);
+    let found = found.unwrap_or_else(|| panic!("{guest}: {answer:#}"));
+    assert_eq!(found["status"], "proved", "{guest}: {answer:#}");
+    assert_eq!(found["trial"]["verdict"], "fixed");
+    assert!(answer["tried"]["controls"].as_u64() >= Some(1), "{answer:#}");
+    found
 }
 
 /// The critical predicate of the guest is among the findings, proved, and its controls agreed.
+#[track_caller]
 fn check_found(guest: &str, options: &[&str], expected: Option<&str>) {
     for level in ["-O0", "-O2"] {
-        let place = Place::new(&format!("{guest}{level}"));
-        let program = compile(guest, level, &place.folder);
-        let mut switch = place.clew(["switch", "--json"]);
-        switch.args(options);
-        if let Some(text) = expected {
-            let file = place.folder.join("expected");
-            std::fs::write(&file, text).expect("the file can be written");
-            switch.arg("--expect").arg(file);
-        }
-        switch.arg("--").arg(&program);
-        let output = finish(switch, b"");
-        assert_eq!(output.status.code(), Some(0), "{guest} {level}: {}{}", stdout(&output), stderr(&output));
-        let answer = answer(&output);
-        let line = line_with(guest, "/* critical */");
-        let found = answer["candidates"].as_array().expect("a list").iter();
-        let found: Vec<_> = found.filter(|c| c["line"] == line && c["kind"] == "critical-predicate").collect();
-        assert!(!found.is_empty(), "{guest} {level}: {answer:#}");
-        assert_eq!(found[0]["status"], "proved", "{guest} {level}: {answer:#}");
-        assert_eq!(found[0]["trial"]["verdict"], "fixed");
-        assert!(answer["tried"]["controls"].as_u64() >= Some(1), "{answer:#}");
-        place.done();
+        proved(guest, "critical-predicate", &search(guest, level, options, expected));
+    }
+}
+
+/// Two branches of the guest, both taken the other way, are the answer; no single one is.
+#[track_caller]
+fn check_pair_found(guest: &str, expected: &str) {
+    for level in ["-O0", "-O2"] {
+        let answer = search(guest, level, &[], Some(expected));
+        let found = proved(guest, "critical-pair", &answer);
+        assert_eq!(found["second"]["line"], line_with(guest, "/* second */"), "{found:#}");
+        let kinds = answer["candidates"].as_array().expect("a list").iter().map(|c| &c["kind"]);
+        assert_eq!(kinds.filter(|k| *k == "critical-predicate").count(), 0, "{answer:#}");
+        assert!(answer["tried"]["pairs"].as_u64() >= Some(1), "{answer:#}");
+        assert!(answer["tried"]["trials"].as_u64() > answer["tried"]["pairs"].as_u64(), "{answer:#}");
+    }
+}
+
+#[test]
+fn two_branches_that_are_wrong_together_are_found() {
+    check_pair_found("switch_pair", "b c\n");
+}
+
+#[test]
+fn a_branch_that_is_not_executed_before_another_one_goes_the_other_way_is_found() {
+    check_pair_found("switch_nested", "open\n");
+}
+
+#[test]
+fn a_jump_through_a_table_is_led_to_the_right_case() {
+    for level in ["-O0", "-O2"] {
+        let answer = search("switch_case", level, &[], Some("+/-\n"));
+        let found = proved("switch_case", "critical-case", &answer);
+        assert_eq!((&found["instance"], &found["of"]), (&2.into(), &3.into()), "{found:#}");
+        let right = format!("leading to line {} instead of", line_with("switch_case", "/* right */"));
+        assert!(found["explanation"].as_str().expect("a sentence").contains(&right), "{level}: {found:#}");
     }
 }
 

@@ -10,11 +10,12 @@
 
 pub mod oracle;
 pub mod order;
+pub mod pairs;
 pub mod search;
 pub mod trials;
 pub mod verdict;
 
-pub use oracle::{End, Failure, Judgement, Oracle, Run, Stream};
+pub use oracle::{End, ExpectedFile, Failure, Fault, Judgement, Oracle, Run, Stream};
 pub use search::{Finding, Plan, Search, search};
 pub use trials::{Change, Each, Met, Stop, Trial, Trials};
 pub use verdict::{Failing, Verdict};

@@ -1,10 +1,9 @@
 //! What "works" means, and whether a run does.
 //!
-//! A run is what it wrote to the standard streams and how it ended. All conditions of an oracle must hold. What is wrong
+//! A run is what it wrote to the standard streams, what it left in files, and how it ended. All conditions of an oracle must hold. What is wrong
 //! is told as the first erroneous thing: a wrong byte comes before the end of the run, the end before bytes that are
 //! missing, because those are missing when a run ends early.
 //!
-//! May miss: what a program writes into files.
 //! Source: X. Zhang, N. Gupta, R. Gupta, "Locating Faults Through Automated Predicate Switching", ICSE 2006, section 3.
 
 use std::fmt;
@@ -15,6 +14,8 @@ pub struct Run {
     /// In the order it was written: the stream (1 or 2) and bytes.
     pub output: Vec<(u8, Vec<u8>)>,
     pub end: End,
+    /// What it left of the files that the oracle names, in that order; nothing where there is no file.
+    pub files: Vec<Option<Vec<u8>>>,
 }
 
 /// How a run ended.
@@ -52,11 +53,40 @@ pub struct Oracle {
     pub stderr: Option<Vec<u8>>,
     /// Both streams together, in the order they were written.
     pub both: Option<Vec<u8>>,
+    /// What files hold at the end.
+    pub files: Vec<ExpectedFile>,
     pub exit: Option<u32>,
     /// It goes on for as long as anybody looks.
     pub alive: bool,
     /// Somebody else has a say too: the caller's script.
     pub check: bool,
+}
+
+/// A file, as people call it, and what it is to hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExpectedFile {
+    pub name: String,
+    pub contents: Vec<u8>,
+}
+
+/// What is wrong with bytes that should be somewhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// What should hold them is not there.
+    Absent,
+    WrongByte {
+        offset: usize,
+        expected: u8,
+        found: u8,
+    },
+    Missing {
+        offset: usize,
+        bytes: usize,
+    },
+    Extra {
+        offset: usize,
+        bytes: usize,
+    },
 }
 
 /// Whether a run works.
@@ -87,6 +117,10 @@ pub enum Failure {
         offset: usize,
         bytes: usize,
     },
+    WrongFile {
+        name: String,
+        fault: Fault,
+    },
     WrongExit {
         expected: u32,
         found: u32,
@@ -113,9 +147,10 @@ impl Run {
         self.output.iter().filter(|(s, _)| wanted(*s)).flat_map(|(_, b)| b.iter().copied()).collect()
     }
 
-    /// Did both write the same, in the same order? How it came in pieces does not count.
+    /// Did both write the same, in the same order, and leave the same files? How it came in pieces does not count.
     pub fn same_output(&self, other: &Run) -> bool {
-        [Stream::Stdout, Stream::Stderr, Stream::Both].into_iter().all(|s| self.stream(s) == other.stream(s))
+        self.files == other.files
+            && [Stream::Stdout, Stream::Stderr, Stream::Both].into_iter().all(|s| self.stream(s) == other.stream(s))
     }
 }
 
@@ -130,7 +165,7 @@ impl Run {
 impl Oracle {
     /// Does it look at what the program computes, and not only at how it ends?
     pub fn sees_results(&self) -> bool {
-        self.expectations().next().is_some() || self.check
+        self.expectations().next().is_some() || !self.files.is_empty() || self.check
     }
 
     /// Does it say anything at all?
@@ -154,16 +189,28 @@ impl Oracle {
             .expectations()
             .filter_map(|(stream, expected)| difference(stream, expected, &run.stream(stream)))
             .collect();
-        let wrong = differences.iter().find(|f| matches!(f, Failure::WrongByte { .. }));
-        let failure = match (wrong, self.end(&run.end), differences.first(), self.status(&run.end)) {
-            (Some(f), ..) => Some(f.clone()),
-            (_, Some(f), ..) => Some(f),
-            (_, _, Some(f), _) => Some(f.clone()),
-            (_, _, _, Some(f)) => Some(f),
+        let wrong = differences.iter().find(|f| matches!(f, Failure::WrongByte { .. })).cloned();
+        let differences = differences.first().cloned().or_else(|| self.file(run));
+        let failure = match (wrong, self.end(&run.end), differences, self.status(&run.end)) {
+            (Some(f), ..) => Some(f),
+            (_, Some(f), ..) | (_, _, Some(f), _) | (_, _, _, Some(f)) => Some(f),
             _ if self.check && !check(run) => Some(Failure::Refused),
             _ => None,
         };
         failure.map_or(Judgement::Passes, Judgement::Fails)
+    }
+
+    /// What is wrong with the files that a run left.
+    fn file(&self, run: &Run) -> Option<Failure> {
+        let wrong = |(n, file): (usize, &ExpectedFile)| {
+            let found = run.files.get(n).and_then(Option::as_ref);
+            let fault = match found {
+                None => Fault::Absent,
+                Some(found) => fault(&file.contents, found)?,
+            };
+            Some(Failure::WrongFile { name: file.name.clone(), fault })
+        };
+        self.files.iter().enumerate().find_map(wrong)
     }
 
     /// What is wrong with how a run ended, whatever it wrote.
@@ -190,17 +237,25 @@ impl Oracle {
     }
 }
 
-fn difference(stream: Stream, expected: &[u8], found: &[u8]) -> Option<Failure> {
+/// The first thing in which bytes are not as expected.
+fn fault(expected: &[u8], found: &[u8]) -> Option<Fault> {
+    let (wanted, got) = (expected.len(), found.len());
     match expected.iter().zip(found).position(|(e, f)| e != f) {
-        Some(offset) => Some(Failure::WrongByte { stream, offset, expected: expected[offset], found: found[offset] }),
-        None if found.len() < expected.len() => {
-            Some(Failure::Missing { stream, offset: found.len(), bytes: expected.len() - found.len() })
-        }
-        None if found.len() > expected.len() => {
-            Some(Failure::Extra { stream, offset: expected.len(), bytes: found.len() - expected.len() })
-        }
+        Some(offset) => Some(Fault::WrongByte { offset, expected: expected[offset], found: found[offset] }),
+        None if got < wanted => Some(Fault::Missing { offset: got, bytes: wanted - got }),
+        None if got > wanted => Some(Fault::Extra { offset: wanted, bytes: got - wanted }),
         None => None,
     }
+}
+
+fn difference(stream: Stream, expected: &[u8], found: &[u8]) -> Option<Failure> {
+    Some(match fault(expected, found)? {
+        Fault::WrongByte { offset, expected, found } => Failure::WrongByte { stream, offset, expected, found },
+        Fault::Extra { offset, bytes } => Failure::Extra { stream, offset, bytes },
+        Fault::Missing { offset, bytes } => Failure::Missing { stream, offset, bytes },
+        // A stream is always there.
+        Fault::Absent => Failure::Missing { stream, offset: 0, bytes: expected.len() },
+    })
 }
 
 impl fmt::Display for Stream {
@@ -232,19 +287,39 @@ fn count(bytes: usize) -> String {
     if bytes == 1 { "1 byte".into() } else { format!("{bytes} bytes") }
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Fault {
+    /// A sentence about what has this name.
+    fn write(&self, f: &mut fmt::Formatter<'_>, name: &dyn fmt::Display) -> fmt::Result {
         let byte = |b: u8| b.escape_ascii().to_string();
         match self {
+            Fault::Absent => write!(f, "{name} is not there"),
+            Fault::WrongByte { offset, expected, found } => {
+                write!(f, "byte {offset} of {name} is '{}' instead of '{}'", byte(*found), byte(*expected))
+            }
+            Fault::Missing { offset, bytes } => {
+                write!(f, "{name} ends after {}, {bytes} more should come", count(*offset))
+            }
+            Fault::Extra { offset, bytes } => {
+                write!(f, "{name} goes on for {} after the expected {}", count(*bytes), count(*offset))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Failure::WrongByte { stream, offset, expected, found } => {
-                write!(f, "byte {offset} of {stream} is '{}' instead of '{}'", byte(*found), byte(*expected))
+                let fault = Fault::WrongByte { offset: *offset, expected: *expected, found: *found };
+                fault.write(f, stream)
             }
             Failure::Missing { stream, offset, bytes } => {
-                write!(f, "{stream} ends after {}, {bytes} more should come", count(*offset))
+                Fault::Missing { offset: *offset, bytes: *bytes }.write(f, stream)
             }
             Failure::Extra { stream, offset, bytes } => {
-                write!(f, "{stream} goes on for {} after the expected {}", count(*bytes), count(*offset))
+                Fault::Extra { offset: *offset, bytes: *bytes }.write(f, stream)
             }
+            Failure::WrongFile { name, fault } => fault.write(f, name),
             Failure::WrongExit { expected, found } => write!(f, "the exit status is {found} instead of {expected}"),
             Failure::Crash { signal, pc } => write!(f, "it dies of signal {signal} at {pc:#x}"),
             Failure::Hang => f.write_str("it does not end"),
@@ -260,7 +335,7 @@ mod tests {
     use super::*;
 
     fn run(text: &str, end: End) -> Run {
-        Run { output: vec![(1, text.into())], end }
+        Run { output: vec![(1, text.into())], end, files: Vec::new() }
     }
 
     #[track_caller]
@@ -311,9 +386,27 @@ mod tests {
 
     #[test]
     fn streams_are_told_apart_and_put_together() {
-        let run = Run { output: vec![(1, b"a".into()), (2, b"b".into()), (1, b"c".into())], end: End::Exited(0) };
+        let run = Run { output: vec![(1, b"a".into()), (2, b"b".into()), (1, b"c".into())], ..run("", End::Exited(0)) };
         check(&Oracle { stderr: Some(b"b".into()), both: Some(b"abc".into()), ..expecting("ac") }, &run, None);
         let refused = Oracle { check: true, ..expecting("ac") }.judge(&run, &mut |_| false);
         assert_eq!(refused, Judgement::Fails(Failure::Refused));
+    }
+
+    #[test]
+    fn files_are_looked_at_when_the_run_ended_well() {
+        let expected = ["a", "b"].map(|name| ExpectedFile { name: name.into(), contents: b"12".into() });
+        let oracle = Oracle { files: expected.into(), ..Oracle::default() };
+        let left =
+            |files: [Option<&str>; 2], end| Run { files: files.map(|f| f.map(Into::into)).into(), ..run("", end) };
+        let wrong = |name: &str, fault| Some(Failure::WrongFile { name: name.into(), fault });
+        check(&oracle, &left([Some("12"), Some("12")], End::Exited(1)), None);
+        check(&oracle, &left([Some("12"), None], End::Exited(0)), wrong("b", Fault::Absent));
+        let byte = Fault::WrongByte { offset: 1, expected: b'2', found: b'3' };
+        check(&oracle, &left([Some("13"), None], End::Exited(0)), wrong("a", byte));
+        check(&oracle, &left([Some("1"), None], End::Exited(0)), wrong("a", Fault::Missing { offset: 1, bytes: 1 }));
+        check(&oracle, &left([Some("13"), None], CRASH), Some(Failure::Crash { signal: 11, pc: 4 }));
+        assert!(oracle.sees_results() && !oracle.is_empty());
+        let text = wrong("out.txt", Fault::Absent).map(|f| f.to_string());
+        assert_eq!(text.as_deref(), Some("out.txt is not there"));
     }
 }

@@ -156,7 +156,7 @@ mod tests {
     use model::serve::Moment;
 
     fn at(pc: u64) -> Predicate {
-        Predicate { moment: Moment { tick: 0, pc }, instance: 1, taken: false }
+        Predicate { moment: Moment { tick: 0, pc }, instance: 1, ..Predicate::default() }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! change.
 //!
 //! Guarantees: whatever ends the search early, what was found is there and what was left out is told.
-//! May miss: failures that need two changes.
+//! May miss: failures that need more changes than one trial makes.
 //! Source: X. Zhang, N. Gupta, R. Gupta, "Locating Faults Through Automated Predicate Switching", ICSE 2006.
 
 use crate::oracle::{End, Oracle, Run};
@@ -258,7 +258,7 @@ mod tests {
     }
 
     fn run(text: &str) -> Run {
-        Run { output: vec![(1, text.into())], end: End::Exited(0) }
+        Run { output: vec![(1, text.into())], end: End::Exited(0), files: Vec::new() }
     }
 
     impl Trials for Script {

@@ -11,10 +11,14 @@ pub enum Change {
     Nothing,
     /// The conditional branch goes the other way, this once.
     Flip,
+    /// The same, and the branch at this address goes the other way at its n-th execution from then on.
+    FlipTwo { pc: u64, execution: u64 },
     /// The conditional branch is taken, or not taken, from now on.
     Force(bool),
     /// Execution goes on at this address: what lies between is left out.
     Skip(u64),
+    /// The function that is entered returns at once.
+    Return,
     /// Memory holds these bytes.
     SetMemory(GuestAddr, Vec<u8>),
 }

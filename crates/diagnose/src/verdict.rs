@@ -99,7 +99,7 @@ mod tests {
     const CRASH: End = End::Signaled { signal: 6, pc: 9 };
 
     fn run(text: &str, end: End) -> Run {
-        Run { output: vec![(1, text.into())], end }
+        Run { output: vec![(1, text.into())], end, files: Vec::new() }
     }
 
     #[track_caller]

@@ -94,10 +94,8 @@ impl Engine {
         if self.chaos.on && self.chaos_cuts() {
             return self.translate_block(pc, indirect, max, protect);
         }
-        if let Some(branch) = self.decoded.insns.last()
-            && branch.is_jcc_short_or_near()
-            && let branch = branch.ip()
-            && self.notes_predicate(branch)
+        if let Some(branch) = self.decoded.insns.last().copied()
+            && self.notes_predicate(&branch)
         {
             // Once more, with the branch as a block of its own.
             return self.translate_block(pc, indirect, max, protect);

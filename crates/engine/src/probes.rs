@@ -81,25 +81,45 @@ impl Probes {
     /// One more probe; 0 as its instance is the next execution. Answers its address, whose blocks must be made anew.
     pub fn add(&mut self, mut probe: Probe, bias: u64) -> u64 {
         let at = resolve(probe.site, bias);
+        let executed = self.count(at);
+        if probe.instance == 0 {
+            probe.instance = executed + 1;
+        }
+        self.put(at, probe);
+        at
+    }
+
+    /// Something is done at the n-th execution from now on. The blocks there must be made anew.
+    pub fn add_from_now(&mut self, at: u64, execution: u64, action: Action) {
+        let instance = self.count(at) + execution;
+        self.put(at, Probe { site: Site::Absolute(GuestAddr(at)), instance, action });
+    }
+
+    /// Makes the address a site; answers how often it is known to have been executed.
+    fn count(&mut self, at: u64) -> u64 {
         if !self.sites.contains_key(&at) {
             let counter = self.free_counter();
             self.sites.insert(at, SiteState::new(counter));
         }
-        let Some(site) = self.sites.get_mut(&at) else { return at };
+        let Some(site) = self.sites.get_mut(&at) else { return 0 };
         if site.armed != 0 {
             let offset = COUNTERS + site.counter as u64 * 8;
             // SAFETY: a counter word behind the table, mapped with the gate.
             let left = unsafe { *((GATE + offset) as *const u64) };
             site.executed += site.armed - left;
+            // It has been counted; whoever adds a probe arms the site again.
+            site.armed = 0;
         }
-        if probe.instance == 0 {
-            probe.instance = site.executed + 1;
+        site.executed
+    }
+
+    fn put(&mut self, at: u64, probe: Probe) {
+        if let Some(site) = self.sites.get_mut(&at) {
+            site.probes.push(self.all.len() as u32);
         }
-        site.probes.push(self.all.len() as u32);
         self.all.push(probe);
         self.ordered.insert(at);
         self.rearm(at);
-        at
     }
 
     /// Something is done at every execution from now on. Answers the address, whose blocks must be made anew.

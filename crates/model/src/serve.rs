@@ -52,11 +52,12 @@ pub enum Request {
     Mode(Mode),
     /// A copy of the process, which listens on the socket that comes with the request.
     Fork,
-    /// Executions of conditional branches in these ranges, and of the instructions at these addresses, are noted from now
-    /// on, the last `keep` of them.
+    /// Executions of conditional branches in these ranges, with `jumps` also of indirect jumps there, and of the
+    /// instructions at these addresses, are noted from now on, the last `keep` of them.
     Predicates {
         ranges: Vec<(u64, u64)>,
         places: Vec<u64>,
+        jumps: bool,
         keep: u32,
     },
     /// Those noted, from this one on.
@@ -65,6 +66,8 @@ pub enum Request {
     },
     /// What the guest is to do other than recorded, here.
     Alter(Alteration),
+    /// What becomes of these files, which are named in full, is to be told when a trial ends.
+    Files(Vec<Vec<u8>>),
     /// The guest goes on by itself, in a world made from the recording.
     Trial(TrialLimits),
     /// The log counts no longer, and this thread is the one that goes on. The guest computes by itself until it wants
@@ -82,6 +85,8 @@ pub struct Predicate {
     /// Counted from 1 since noting began.
     pub instance: u64,
     pub taken: bool,
+    /// Where an indirect jump leads; 0 for everything else.
+    pub to: u64,
 }
 
 /// When to stop at the latest.
@@ -111,10 +116,18 @@ pub enum Alteration {
     Apart,
     /// The conditional branch at the pc goes the other way.
     Flip,
+    /// The conditional branch at the pc goes the other way, and so does the one at this address at its n-th execution
+    /// from now on.
+    FlipTwo {
+        pc: u64,
+        execution: u64,
+    },
     /// The conditional branch at the pc is taken, or not taken, now and whenever it is executed again.
     Force(bool),
-    /// Execution goes on at this address.
+    /// Execution goes on at this address: what lies between is left out.
     Skip(u64),
+    /// The function whose first instruction is at the pc returns at once; no register but the stack pointer changes.
+    Return,
     /// A register by hardware number; 16 is the flags register.
     SetRegister(u8, u64),
     SetMemory(GuestAddr, Vec<u8>),
@@ -249,6 +262,12 @@ pub enum Answer {
     },
     /// A trial made the fork that was recorded: this child is taken to have done what it did, and does not run.
     Child(u32),
+    /// A file, by its number among those that were asked for, of which a trial leaves these bytes, behind those that were
+    /// told before; `None`: it is not there any more. What the trial did not write is not told.
+    Left {
+        file: u32,
+        bytes: Option<Vec<u8>>,
+    },
     Ended {
         end: TrialEnd,
         ticks: u64,
@@ -287,6 +306,11 @@ impl Writer {
             Alteration::Null => self.u8(0),
             Alteration::Apart => self.u8(6),
             Alteration::Flip => self.u8(1),
+            Alteration::FlipTwo { pc, execution } => {
+                self.u8(9);
+                self.u64(*pc);
+                self.u64(*execution);
+            }
             Alteration::Force(taken) => {
                 self.u8(7);
                 self.u8(u8::from(*taken));
@@ -295,6 +319,7 @@ impl Writer {
                 self.u8(2);
                 self.u64(*to);
             }
+            Alteration::Return => self.u8(8),
             Alteration::SetRegister(r, v) => {
                 self.u8(3);
                 self.u8(*r);
@@ -350,8 +375,10 @@ impl Reader<'_> {
             0 => Alteration::Null,
             6 => Alteration::Apart,
             1 => Alteration::Flip,
+            9 => Alteration::FlipTwo { pc: self.u64()?, execution: self.u64()? },
             7 => Alteration::Force(self.u8()? != 0),
             2 => Alteration::Skip(self.u64()?),
+            8 => Alteration::Return,
             3 => Alteration::SetRegister(self.u8()?, self.u64()?),
             4 => Alteration::SetMemory(GuestAddr(self.u64()?), self.bytes()?.to_vec()),
             5 => Alteration::Input { offset: self.u64()?, bytes: self.bytes()?.to_vec() },
@@ -433,8 +460,13 @@ impl Request {
                 w.u64(l.output);
                 w.u8(l.belt as u8);
             }
+            Request::Files(paths) => {
+                w.u8(17);
+                w.u32(paths.len() as u32);
+                paths.iter().for_each(|path| w.bytes(path));
+            }
             Request::Quit => w.u8(15),
-            Request::Predicates { ranges, places, keep } => {
+            Request::Predicates { ranges, places, jumps, keep } => {
                 w.u8(40);
                 w.u32(ranges.len() as u32);
                 for (start, end) in ranges {
@@ -443,6 +475,7 @@ impl Request {
                 }
                 w.u32(places.len() as u32);
                 places.iter().for_each(|at| w.u64(*at));
+                w.u8(*jumps as u8);
                 w.u32(*keep);
             }
             Request::PredicateList { from } => {
@@ -485,10 +518,12 @@ impl Request {
             14 => {
                 Request::Trial(TrialLimits { ticks: r.u64()?, memory: r.u64()?, output: r.u64()?, belt: r.u8()? != 0 })
             }
+            17 => Request::Files(r.list(|r| Some(r.bytes()?.to_vec()))?),
             15 => Request::Quit,
             40 => Request::Predicates {
                 ranges: r.list(|r| Some((r.u64()?, r.u64()?)))?,
                 places: r.list(Reader::u64)?,
+                jumps: r.u8()? != 0,
                 keep: r.u32()?,
             },
             41 => Request::PredicateList { from: r.u32()? },
@@ -571,8 +606,14 @@ impl Answer {
                     w.moment(p.moment);
                     w.u64(p.instance);
                     w.u8(p.taken as u8);
+                    w.u64(p.to);
                 }
                 w.u64(*total);
+            }
+            Answer::Left { file, bytes } => {
+                w.u8(12);
+                w.u32(*file);
+                w.option(bytes.as_ref(), |w, bytes| w.bytes(bytes));
             }
             Answer::Child(pid) => {
                 w.u8(11);
@@ -617,10 +658,14 @@ impl Answer {
             8 => Answer::Ended { end: r.trial_end()?, ticks: r.u64()? },
             9 => Answer::Refused(r.str()?),
             10 => Answer::Predicates {
-                list: r.list(|r| Some(Predicate { moment: r.moment()?, instance: r.u64()?, taken: r.u8()? != 0 }))?,
+                list: r.list(|r| {
+                    let (moment, instance) = (r.moment()?, r.u64()?);
+                    Some(Predicate { moment, instance, taken: r.u8()? != 0, to: r.u64()? })
+                })?,
                 total: r.u64()?,
             },
             11 => Answer::Child(r.u32()?),
+            12 => Answer::Left { file: r.u32()?, bytes: r.option(|r| Some(r.bytes()?.to_vec()))? },
             _ => return None,
         })
     }
@@ -717,6 +762,15 @@ mod tests {
         check_request(Request::Leave { thread: 7 });
         check_request(Request::Watches(alloc::vec![(1, 2), (3, 4)]));
         check_request(Request::SetRegisters { thread: 1, state: State { rip: 5, ..State::default() } });
+        check_request(Request::Files(alloc::vec![b"/a".to_vec(), Vec::new()]));
+        check_request(Request::Alter(Alteration::Return));
+        check_request(Request::Alter(Alteration::FlipTwo { pc: 5, execution: 6 }));
+        check_request(Request::Predicates {
+            ranges: alloc::vec![(1, 2)],
+            places: alloc::vec![3],
+            jumps: true,
+            keep: 4,
+        });
         check_request(Request::Alter(Alteration::SetMemory(GuestAddr(1), alloc::vec![1, 2])));
         check_request(Request::Trial(TrialLimits { ticks: 1, memory: 2, output: 3, belt: true }));
         let place = Place { moment, record: 9, thread: 2 };
@@ -728,6 +782,10 @@ mod tests {
         };
         check_answer(Answer::Stopped { why: Why::Changed { since: moment }, place, collected });
         check_answer(Answer::Child(7));
+        check_answer(Answer::Left { file: 1, bytes: Some(alloc::vec![2, 3]) });
+        check_answer(Answer::Left { file: 1, bytes: None });
+        let noted = Predicate { moment, instance: 5, taken: true, to: 6 };
+        check_answer(Answer::Predicates { list: alloc::vec![noted], total: 9 });
         check_answer(Answer::Ended { end: TrialEnd::Signaled { signal: 11, moment, addr: 8 }, ticks: 3 });
         check_answer(Answer::Threads(alloc::vec![ThreadInfo {
             number: 1,

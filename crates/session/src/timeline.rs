@@ -57,6 +57,8 @@ pub struct Session {
     /// Does the present engine know them?
     equipped: bool,
     pub(crate) behind: Option<Behind>,
+    /// Files whose fate in trials is to be told.
+    pub(crate) files: Vec<Vec<u8>>,
 }
 
 impl Session {
@@ -77,6 +79,7 @@ impl Session {
             accesses: Vec::new(),
             equipped: false,
             behind: None,
+            files: Vec::new(),
         })
     }
 

@@ -8,6 +8,7 @@ use crate::live::{Live, unexpected};
 use crate::timeline::{Session, done, equip, read_from, run, where_is};
 use model::GuestAddr;
 use model::serve::{Alteration, Answer, Moment, Predicate, Request, TrialEnd, TrialLimits, Until, Why};
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -29,6 +30,23 @@ pub struct TrialOutcome {
     pub given_up: bool,
     /// Children that did what was recorded of them: their output is not in this one.
     pub children: Vec<u32>,
+    /// What it left of files that were asked for, by their numbers; `None` if it removed one. Those that it did not write
+    /// are not here.
+    pub files: BTreeMap<u32, Option<Vec<u8>>>,
+}
+
+impl Default for TrialOutcome {
+    /// One that has not come to an end.
+    fn default() -> TrialOutcome {
+        TrialOutcome {
+            end: TrialEnd::RanAway,
+            ticks: 0,
+            output: Vec::new(),
+            given_up: false,
+            children: Vec::new(),
+            files: BTreeMap::new(),
+        }
+    }
 }
 
 impl TrialOutcome {
@@ -70,49 +88,44 @@ impl Default for Budget {
 
 /// Runs a copy of an engine on, altered.
 pub fn run_altered(live: &Live, alteration: Alteration, budget: &Budget) -> Result<TrialOutcome, Error> {
-    run_unless(live, alteration, budget, &|_| false, &AtomicBool::new(false))
+    run_unless(live, alteration, &[], budget, &|_| false, &AtomicBool::new(false))
 }
 
-/// As [`run_altered`], until nobody wants the outcome any more.
+/// As [`run_altered`], until nobody wants the outcome any more; `files` are those whose fate is to be told.
 fn run_unless(
     live: &Live,
     alteration: Alteration,
+    files: &[Vec<u8>],
     budget: &Budget,
     hopeless: &dyn Fn(&[Piece]) -> bool,
     unwanted: &AtomicBool,
 ) -> Result<TrialOutcome, Error> {
     done(live.ask(&Request::Alter(alteration))?)?;
+    if !files.is_empty() {
+        done(live.ask(&Request::Files(files.to_vec()))?)?;
+    }
     done(live.ask(&Request::Trial(budget.limits))?)?;
     let begun = Instant::now();
-    let (mut output, mut children) = (Vec::new(), Vec::new());
+    let mut so_far = TrialOutcome::default();
     loop {
         let answer = live.answer(&mut || unwanted.load(Relaxed) || begun.elapsed() > budget.wall, false);
         match answer {
             Ok(Answer::Output { stream, bytes }) => {
-                output.push((stream, bytes));
-                if hopeless(&output) {
-                    let (end, given_up) = (TrialEnd::RanAway, true);
-                    return Ok(TrialOutcome { end, ticks: 0, output, given_up, children });
+                so_far.output.push((stream, bytes));
+                if hopeless(&so_far.output) {
+                    return Ok(TrialOutcome { given_up: true, ..so_far });
                 }
             }
-            Ok(Answer::Child(pid)) => children.push(pid),
-            Ok(Answer::Ended { end, ticks }) => {
-                return Ok(TrialOutcome { end, ticks, output, given_up: false, children });
+            Ok(Answer::Child(pid)) => so_far.children.push(pid),
+            Ok(Answer::Left { file, bytes: None }) => drop(so_far.files.insert(file, None)),
+            Ok(Answer::Left { file, bytes: Some(bytes) }) => {
+                so_far.files.entry(file).or_default().get_or_insert_default().extend(bytes);
             }
+            Ok(Answer::Ended { end, ticks }) => return Ok(TrialOutcome { end, ticks, ..so_far }),
             Ok(other) => return Err(unexpected(&other)),
-            Err(_) if begun.elapsed() > budget.wall => {
-                return Ok(TrialOutcome { end: TrialEnd::RanAway, ticks: 0, output, given_up: false, children });
-            }
-            Err(e) => {
-                // The engine's process is gone: the altered guest has brought it down.
-                return Ok(TrialOutcome {
-                    end: TrialEnd::Lost(e.to_string()),
-                    ticks: 0,
-                    output,
-                    given_up: false,
-                    children,
-                });
-            }
+            Err(_) if begun.elapsed() > budget.wall => return Ok(so_far),
+            // The engine's process is gone: the altered guest has brought it down.
+            Err(e) => return Ok(TrialOutcome { end: TrialEnd::Lost(e.to_string()), ..so_far }),
         }
     }
 }
@@ -121,7 +134,13 @@ impl Session {
     /// Tries one alteration at a moment.
     pub fn trial(&mut self, candidate: &Candidate, budget: &Budget) -> Result<TrialOutcome, Error> {
         let live = self.copy_at(candidate.moment)?;
-        run_altered(&live, candidate.alteration.clone(), budget)
+        let never = AtomicBool::new(false);
+        run_unless(&live, candidate.alteration.clone(), &self.files, budget, &|_| false, &never)
+    }
+
+    /// What becomes of these files, which are named in full, is told with each outcome from now on.
+    pub fn want_files(&mut self, paths: Vec<Vec<u8>>) {
+        self.files = paths;
     }
 
     /// Tries many. `each` hears of every outcome with the index of its candidate and may end the batch early.
@@ -148,7 +167,7 @@ impl Session {
         let leader = self.copy_at(candidates[*first].moment)?;
         let (sender, results) = channel();
         let mut running = 0;
-        let budget = *budget;
+        let (budget, files) = (*budget, self.files.as_slice());
         // Set when the batch is over: trials that still run are given up.
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -168,7 +187,7 @@ impl Session {
                         let unwanted = over.0;
                         // Nobody listens when the batch ended early.
                         scope.spawn(move || {
-                            let outcome = run_unless(&copy, alteration, &budget, &|o| hopeless(n, o), unwanted);
+                            let outcome = run_unless(&copy, alteration, files, &budget, &|o| hopeless(n, o), unwanted);
                             drop(sender.send((n, outcome)));
                         });
                     }
@@ -196,33 +215,33 @@ impl Session {
         keep: u32,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<(Vec<Predicate>, u64), Error> {
-        let what = Request::Predicates { ranges: ranges.to_vec(), places: Vec::new(), keep };
-        self.noted(what, None, None, interrupted)
+        self.predicates_between(ranges, keep, false, (None, None), interrupted)
     }
 
-    /// The same, from a moment on, or up to one.
+    /// The same, from a moment on, or up to one; with `jumps`, indirect jumps count too.
     pub fn predicates_between(
         &mut self,
         ranges: &[(u64, u64)],
         keep: u32,
+        jumps: bool,
         (from, until): (Option<Moment>, Option<Moment>),
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<(Vec<Predicate>, u64), Error> {
-        let what = Request::Predicates { ranges: ranges.to_vec(), places: Vec::new(), keep };
+        let what = Request::Predicates { ranges: ranges.to_vec(), places: Vec::new(), jumps, keep };
         self.noted(what, from, until, interrupted)
     }
 
-    /// Executions of the instructions at these addresses, up to a moment: the last `keep` of them in order, and how many
-    /// there were.
+    /// Executions of the instructions at these addresses, up to a moment or the end: the last `keep` of them in order, and
+    /// how many there were.
     pub fn executions(
         &mut self,
         places: &[u64],
         keep: u32,
-        until: Moment,
+        until: impl Into<Option<Moment>>,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<(Vec<Predicate>, u64), Error> {
-        let what = Request::Predicates { ranges: Vec::new(), places: places.to_vec(), keep };
-        self.noted(what, None, Some(until), interrupted)
+        let what = Request::Predicates { ranges: Vec::new(), places: places.to_vec(), jumps: false, keep };
+        self.noted(what, None, until.into(), interrupted)
     }
 
     fn noted(
@@ -235,14 +254,25 @@ impl Session {
         let live = self.copy_at(from.unwrap_or_else(|| self.start_moment()))?;
         done(live.ask(&what)?)?;
         run(&live, Until { moment: until, ..Until::default() }, interrupted)?;
-        let mut all = Vec::new();
-        loop {
-            match live.ask(&Request::PredicateList { from: all.len() as u32 })? {
-                Answer::Predicates { list, total } if list.is_empty() => return Ok((all, total)),
-                Answer::Predicates { list, .. } => all.extend(list),
-                other => return Err(unexpected(&other)),
-            }
-        }
+        noted_by(&live)
+    }
+
+    /// Executions of conditional branches in these ranges behind a change, in order, until the program wants something from
+    /// outside: the last `keep` of them. They are counted from the change on.
+    pub fn predicates_behind(
+        &mut self,
+        candidate: &Candidate,
+        ranges: &[(u64, u64)],
+        keep: u32,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Predicate>, Error> {
+        let live = self.copy_at(candidate.moment)?;
+        let thread = where_is(&live)?.thread;
+        done(live.ask(&Request::Alter(candidate.alteration.clone()))?)?;
+        done(live.ask(&Request::Leave { thread })?)?;
+        done(live.ask(&Request::Predicates { ranges: ranges.to_vec(), places: Vec::new(), jumps: false, keep })?)?;
+        run(&live, Until::default(), interrupted)?;
+        Ok(noted_by(&live)?.0)
     }
 
     /// What memory holds at these moments: in one replay, whatever order they are given in. Nothing where there is no
@@ -283,6 +313,18 @@ impl Session {
         let live = self.copy_near(moment)?;
         bring_to(&live, moment)?;
         Ok(live)
+    }
+}
+
+/// What an engine has noted, and how much there was.
+fn noted_by(live: &Live) -> Result<(Vec<Predicate>, u64), Error> {
+    let mut all = Vec::new();
+    loop {
+        match live.ask(&Request::PredicateList { from: all.len() as u32 })? {
+            Answer::Predicates { list, total } if list.is_empty() => return Ok((all, total)),
+            Answer::Predicates { list, .. } => all.extend(list),
+            other => return Err(unexpected(&other)),
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Trials of one unit of a recording, as the search wants them.
 
-use super::make;
+use super::{Left, make};
 use crate::written::Written;
 use diagnose::{Change, Each, End, Met, Oracle, Run, Stop, Stream, Trial, Trials};
-use model::serve::{Alteration, Answer, Moment, Request, TrialEnd, Until, Why};
+use model::serve::{Alteration, Answer, Moment, Predicate, Request, TrialEnd, Until, Why};
 use recording::UnitName;
 use session::{Budget, Candidate, Session, TrialOutcome, alter};
 use std::io::{Seek, Write};
@@ -16,6 +16,11 @@ use std::time::{Duration, Instant};
 
 /// Longer than this nobody waits to see whether a run comes to the failing place.
 const LOOK: Duration = Duration::from_secs(2);
+
+/// Longer than this nobody looks for branches behind a switch.
+const LOOK_BEHIND: Duration = Duration::from_millis(300);
+/// Branches behind a switch that are kept.
+const KEEP_BEHIND: u32 = 100_000;
 
 /// The place where the recorded run failed: an instruction in a certain frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +35,7 @@ pub struct Witness {
 pub struct Bench<'a> {
     pub session: Session,
     pub written: &'a Written,
+    pub left: &'a Left,
     pub oracle: &'a Oracle,
     pub unit: UnitName,
     pub budget: Budget,
@@ -43,7 +49,7 @@ pub struct Bench<'a> {
 
 impl Bench<'_> {
     fn whole(&self, moment: Moment, outcome: TrialOutcome) -> Run {
-        let end = match outcome.end {
+        let end = match outcome.end.clone() {
             _ if outcome.given_up => End::GivenUp,
             TrialEnd::Exited(status) => End::Exited(status),
             TrialEnd::Signaled { signal, moment, .. } => End::Signaled { signal, pc: moment.pc },
@@ -52,7 +58,8 @@ impl Bench<'_> {
             TrialEnd::OutOfMemory => End::OutOfMemory,
             TrialEnd::Lost(why) => End::Lost(why),
         };
-        Run { output: self.written.altered(self.unit, moment, outcome.output, &outcome.children), end }
+        let files = self.left.altered(self.unit, &outcome);
+        Run { output: self.written.altered(self.unit, moment, outcome.output, &outcome.children), end, files }
     }
 
     /// Goes the altered way until the program wants something from outside, and counts how often it is at the witness.
@@ -82,6 +89,17 @@ impl Bench<'_> {
     }
 }
 
+impl Bench<'_> {
+    /// Branches in these ranges that are executed behind a change, counted from there on, until the program wants something
+    /// from outside. None where that cannot be seen.
+    pub fn branches_behind(&mut self, trial: &Trial, ranges: &[(u64, u64)]) -> Vec<Predicate> {
+        let candidate = Candidate { moment: trial.moment, alteration: alteration(&trial.change) };
+        let begun = Instant::now();
+        let mut stop = || begun.elapsed() > LOOK_BEHIND;
+        self.session.predicates_behind(&candidate, ranges, KEEP_BEHIND, &mut stop).unwrap_or_default()
+    }
+}
+
 impl Trials for Bench<'_> {
     fn batch(&mut self, trials: &[Trial], each: Each<'_>) -> Result<(), String> {
         let candidate = |t: &Trial| Candidate { moment: t.moment, alteration: alteration(&t.change) };
@@ -94,8 +112,8 @@ impl Trials for Bench<'_> {
         let (written, oracle, unit) = (self.written, self.oracle, self.unit);
         let hopeless = |n: usize, output: &[(u8, Vec<u8>)]| {
             let trial: &Trial = &trials[n];
-            let run =
-                || Run { output: written.altered(unit, trial.moment, output.to_vec(), &[]), end: End::StillRunning };
+            let output = || written.altered(unit, trial.moment, output.to_vec(), &[]);
+            let run = || Run { output: output(), end: End::StillRunning, files: Vec::new() };
             alone && trial.change != Change::Nothing && !oracle.may_pass(&run())
         };
         let made = self.session.trials_while(&candidates, &self.budget, &hopeless, &mut |n, outcome| {
@@ -134,8 +152,10 @@ fn alteration(change: &Change) -> Alteration {
         // A control must not lean on the log: it goes on in the same world as the others.
         Change::Nothing => Alteration::Apart,
         Change::Flip => Alteration::Flip,
+        Change::FlipTwo { pc, execution } => Alteration::FlipTwo { pc: *pc, execution: *execution },
         Change::Force(taken) => Alteration::Force(*taken),
         Change::Skip(to) => Alteration::Skip(*to),
+        Change::Return => Alteration::Return,
         Change::SetMemory(at, bytes) => Alteration::SetMemory(*at, bytes.clone()),
     }
 }

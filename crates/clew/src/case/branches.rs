@@ -1,7 +1,10 @@
-//! Executions of branches that trials may switch.
+//! Executions of branches that trials may switch, and of jumps through tables that they may lead elsewhere.
 
 use super::{Case, Refusal, is_raised};
+use crate::slice::facts::Program;
+use crate::why::symptom;
 use crate::written::Written;
+use ::slice::Facts;
 use diagnose::Failure;
 use model::serve::{Moment, Predicate};
 use recording::UnitName;
@@ -27,6 +30,20 @@ pub struct Branches {
     pub numbered: bool,
     /// How often each was executed, by address.
     counts: HashMap<u64, u64>,
+    /// Where the indirect jump at an address leads, as far as that is known.
+    targets: HashMap<u64, Vec<u64>>,
+}
+
+/// Cases that one execution of a jump is led to, at most: those that were observed first.
+const MOST_CASES: usize = 16;
+
+/// Which branches are to be looked for.
+struct Wanted<'a> {
+    ranges: &'a [(u64, u64)],
+    upto: Option<Moment>,
+    whole: bool,
+    jumps: bool,
+    within: Duration,
 }
 
 impl Branches {
@@ -40,6 +57,24 @@ impl Branches {
         whole: bool,
         within: Duration,
     ) -> Result<Branches, Refusal> {
+        Branches::noted(case, session, Wanted { ranges, upto, whole, jumps: false, within })
+    }
+
+    /// The same of the whole run, with jumps of `switch` statements that can be led to another case.
+    pub fn with_jumps(
+        case: &Case<'_>,
+        session: &mut Session,
+        ranges: &[(u64, u64)],
+        upto: Option<Moment>,
+        within: Duration,
+    ) -> Result<Branches, Refusal> {
+        let mut found = Branches::noted(case, session, Wanted { ranges, upto, whole: true, jumps: true, within })?;
+        found.find_targets(case, session)?;
+        Ok(found)
+    }
+
+    fn noted(case: &Case<'_>, session: &mut Session, wanted: Wanted<'_>) -> Result<Branches, Refusal> {
+        let Wanted { ranges, upto, whole, jumps, within } = wanted;
         let until = Instant::now() + within;
         let mut cut = false;
         let mut stop = || {
@@ -55,7 +90,7 @@ impl Branches {
             from = Some(session.moment());
             limits.push(format!("branches before tick {tick} are no candidates"));
         }
-        let noted = session.predicates_between(ranges, KEEP, (from, upto), &mut stop);
+        let noted = session.predicates_between(ranges, KEEP, jumps, (from, upto), &mut stop);
         let (mut list, executed) = noted.map_err(Refusal::internal)?;
         if cut {
             limits.push("the time ran out while branches were counted: only those until then are candidates".into());
@@ -67,7 +102,43 @@ impl Branches {
         let begins = case.written.begins(case.unit);
         list.retain(|p| p.moment.tick >= begins);
         let counts = list.iter().map(|p| (p.moment.pc, p.instance)).collect();
-        Ok(Branches { list, executed, limits, counts, numbered: from.is_none() })
+        Ok(Branches { list, executed, limits, counts, numbered: from.is_none(), targets: HashMap::new() })
+    }
+
+    /// Finds out where jumps may lead: where they led at other times, and what else their tables hold. Jumps of which one
+    /// target is known are no candidates.
+    fn find_targets(&mut self, case: &Case<'_>, session: &Session) -> Result<(), Refusal> {
+        let mut observed: HashMap<u64, Vec<u64>> = HashMap::new();
+        for p in self.list.iter().filter(|p| p.to != 0) {
+            let list = observed.entry(p.moment.pc).or_default();
+            if !list.contains(&p.to) {
+                list.push(p.to);
+            }
+        }
+        if observed.is_empty() {
+            return Ok(());
+        }
+        let mapped = symptom::mapped(case, session)?;
+        let mut program = Program::new(session, &mapped.loaded, &mapped.paths, true).map_err(Refusal::internal)?;
+        for (pc, mut list) in observed {
+            list.iter().for_each(|to| program.observe(pc, *to));
+            // What leads out of the function is a call.
+            let inside = program.jump_targets(pc);
+            list.retain(|to| inside.contains(to));
+            list.extend(inside.iter().filter(|to| !list.contains(to)).copied().collect::<Vec<_>>());
+            self.targets.insert(pc, list);
+        }
+        let before = self.list.len();
+        let targets = &self.targets;
+        self.list.retain(|p| p.to == 0 || targets[&p.moment.pc].len() > 1);
+        self.executed -= (before - self.list.len()) as u64;
+        Ok(())
+    }
+
+    /// Where else an execution of a jump may lead.
+    pub fn other_cases(&self, jump: &Predicate) -> impl Iterator<Item = u64> {
+        let list = self.targets.get(&jump.moment.pc).into_iter().flatten().copied();
+        list.filter(move |to| *to != jump.to).take(MOST_CASES)
     }
 
     /// The noted execution at this moment.

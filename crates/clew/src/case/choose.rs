@@ -3,9 +3,9 @@
 //! A process that died of a signal comes first, then the one that wrote the first wrong byte, then the one that was
 //! started. If that is a program of the system, a shell or make, that merely tells that a step failed, then the step.
 
-use super::{Ask, Refusal, bench};
-use crate::written::{self, Written};
-use diagnose::{End, Failing, Failure, Judgement, Oracle, Stream};
+use super::{Ask, Left, Refusal, bench};
+use crate::written::Written;
+use diagnose::{End, Failing, Failure, Judgement, Oracle, Run, Stream};
 use model::log::{Ending, Origin};
 use recording::{Recording, UnitName};
 use std::time::Instant;
@@ -27,6 +27,7 @@ pub struct Chooser<'a> {
     pub recording: &'a Recording,
     pub oracle: &'a Oracle,
     pub written: &'a Written,
+    pub left: &'a Left,
 }
 
 impl Chooser<'_> {
@@ -51,7 +52,8 @@ impl Chooser<'_> {
 
     fn judge(&self, unit: UnitName) -> Option<Failing> {
         let until = Instant::now() + self.ask.budget;
-        let run = written::recorded(self.written, ended(self.recording, unit));
+        let end = ended(self.recording, unit);
+        let run = Run { output: self.written.all(), end, files: self.left.recorded() };
         let script = self.ask.oracle.check.as_deref();
         let mut check =
             |r: &diagnose::Run| script.is_none_or(|s| bench::run_check(s, &r.stream(Stream::Stdout), until));
@@ -68,11 +70,15 @@ impl Chooser<'_> {
         self.recording.units().iter().filter(died).find(|u| !outside(u)).map(|u| u.name)
     }
 
-    /// Who wrote the first wrong byte.
+    /// Who wrote the first wrong byte, or the wrong file.
     fn writer(&self, failing: &Failing) -> Option<UnitName> {
         match &failing.failure {
             Failure::WrongByte { stream, offset, .. } | Failure::Extra { stream, offset, .. } => {
                 self.written.writer(numbers(*stream), *offset)
+            }
+            Failure::WrongFile { name, .. } => {
+                let number = self.oracle.files.iter().position(|f| f.name == *name)?;
+                self.left.writer(number)
             }
             _ => None,
         }

@@ -115,6 +115,33 @@ impl Code {
     }
 }
 
+impl Code {
+    /// The program's file and where it lies, if the file can be read.
+    pub fn image(&self) -> Option<(&Image, Bias)> {
+        self.image.as_ref().map(|image| (image, self.bias))
+    }
+
+    /// Is it an address of the program's code?
+    pub fn holds(&self, pc: u64) -> bool {
+        self.ranges.iter().any(|(start, end)| (*start..*end).contains(&pc))
+    }
+
+    /// First instructions of the functions with this name; of a library's function, the code through which it is called.
+    pub fn entries_of(&self, name: &str) -> Result<Vec<u64>, String> {
+        let none = || format!("{} has and calls no function {name}", self.name);
+        let image = self.image.as_ref().ok_or_else(none)?;
+        let mut found: Vec<ImageOffset> = image.find_function(name).iter().map(|f| f.start).collect();
+        if found.is_empty() {
+            let stub = format!("{name}@plt");
+            let named = image.functions().iter().filter(|f| f.name == name || f.name == stub);
+            found = named.map(|f| f.start).collect();
+        }
+        found.sort_unstable();
+        found.dedup();
+        if found.is_empty() { Err(none()) } else { Ok(found.into_iter().map(|at| self.bias.to_guest(at).0).collect()) }
+    }
+}
+
 /// The kept program; the file it was kept from, if only that leads to debug information and is still the same.
 fn open(recording: &Recording, key: &str, exe: &Path) -> Option<Image> {
     let kept = recording.file(key).and_then(|path| Image::open(path).ok());

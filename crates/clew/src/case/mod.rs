@@ -10,6 +10,7 @@ mod bench;
 pub mod branches;
 mod choose;
 mod code;
+pub mod left;
 mod make;
 mod reference;
 mod refusal;
@@ -22,7 +23,7 @@ use crate::message::Messages;
 use crate::startup::Startup;
 use crate::status;
 use crate::written::Written;
-use diagnose::{Failing, Failure, Oracle};
+use diagnose::{ExpectedFile, Failing, Failure, Oracle};
 use model::serve::{Moment, TrialLimits};
 use recording::UnitName;
 use session::{Budget, EngineProgram, Replayer, Session};
@@ -35,6 +36,7 @@ pub use bench::{Bench, LONGEST_CHECK, Witness, run_check};
 pub use branches::Branches;
 pub use choose::{is_from_outside, main_unit, numbers};
 pub use code::{At, Code, Place, Where};
+pub use left::Left;
 pub use make::{interruption, is_raised};
 pub use refusal::Refusal;
 
@@ -54,6 +56,19 @@ pub struct Ask<'a> {
     pub jobs: Option<usize>,
     /// Nothing is to be told but the answer.
     pub quiet: bool,
+}
+
+impl<'a> Ask<'a> {
+    pub fn of(options: &'a crate::cli::Search) -> Ask<'a> {
+        Ask {
+            oracle: &options.oracle,
+            recording: options.recording.as_deref(),
+            command: &options.command,
+            budget: options.budget,
+            jobs: options.jobs,
+            quiet: options.quiet || options.json,
+        }
+    }
 }
 
 /// What is needed to search: the recording, and what "works" means.
@@ -100,6 +115,7 @@ impl<'a> Ready<'a> {
 pub struct Case<'a> {
     pub opened: &'a Opened,
     pub written: Written,
+    pub left: Left,
     pub unit: UnitName,
     pub failing: Failing,
     pub oracle: Oracle,
@@ -128,14 +144,17 @@ impl<'a> Case<'a> {
         if let Some(difference) = differences.first() {
             return Err(Refusal::internal(format!("the recording cannot be searched: {difference}")));
         }
-        let chooser = choose::Chooser { ask, recording, oracle: &oracle, written: &written };
+        let left = Left::gather(&replayer, &ask.oracle.expect_file)?;
+        let chooser = choose::Chooser { ask, recording, oracle: &oracle, written: &written, left: &left };
         let (unit, failing) = chooser.choose(ready.named)?;
-        let session = Session::open(&replayer, &unit).map_err(Refusal::internal)?;
+        let mut session = Session::open(&replayer, &unit).map_err(Refusal::internal)?;
+        session.want_files(left.wanted());
         let maps = session.maps().map_err(Refusal::internal)?;
         let code = Code::find(recording, &unit, &maps).map_err(Refusal::internal)?;
         let case = Case {
             opened,
             written,
+            left,
             unit,
             failing,
             oracle,
@@ -149,6 +168,11 @@ impl<'a> Case<'a> {
             way: ready.way,
         };
         Ok((case, session))
+    }
+
+    /// The number of a file that is not as expected, among those that were named.
+    pub fn file_number(&self, name: &str) -> Option<usize> {
+        self.oracle.files.iter().position(|f| f.name == name)
     }
 
     /// How people write the recording.
@@ -180,6 +204,7 @@ impl<'a> Case<'a> {
         Bench {
             session,
             written: &self.written,
+            left: &self.left,
             oracle: &self.oracle,
             unit: self.unit,
             budget: self.budget(hangs_at),
@@ -258,6 +283,7 @@ pub fn read_oracle(options: &OracleOptions, command: &[std::ffi::OsString]) -> R
         stdout: read(&options.expect)?,
         stderr: read(&options.expect_stderr)?,
         both: read(&options.expect_both)?,
+        files: expected_files(options)?,
         exit: options.expect_exit.map(u32::from),
         alive: options.alive.is_some(),
         check: options.check.is_some(),
@@ -268,4 +294,15 @@ pub fn read_oracle(options: &OracleOptions, command: &[std::ffi::OsString]) -> R
         oracle.exit.get_or_insert(right.exit);
     }
     Ok(oracle)
+}
+
+/// What files are to hold.
+fn expected_files(options: &OracleOptions) -> Result<Vec<ExpectedFile>, Refusal> {
+    let read = |(path, file): &(std::path::PathBuf, std::path::PathBuf)| {
+        let contents = std::fs::read(file).map_err(|e| {
+            Refusal::usage(format!("what {} should hold, {}, cannot be read: {e}", path.display(), file.display()))
+        })?;
+        Ok(ExpectedFile { name: path.display().to_string(), contents })
+    };
+    options.expect_file.iter().map(read).collect()
 }

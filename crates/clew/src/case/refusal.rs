@@ -1,5 +1,6 @@
 //! Why there is no answer.
 
+use crate::message::Messages;
 use crate::status;
 
 /// A sentence and our exit status. What has been said already has no sentence.
@@ -27,5 +28,13 @@ impl Refusal {
     /// It has been said.
     pub fn said(status: i32) -> Refusal {
         Refusal { message: String::new(), status, passes: false }
+    }
+
+    /// Says it, unless it has been said; gives our exit status.
+    pub fn tell(&self, messages: &Messages) -> i32 {
+        if !self.message.is_empty() {
+            messages.error(&self.message);
+        }
+        self.status
     }
 }

@@ -17,6 +17,9 @@ pub struct Oracle {
     /// Both streams together are what this file holds
     #[arg(long, value_name = "FILE")]
     pub expect_both: Option<PathBuf>,
+    /// When it has ended, the file PATH holds what FILE holds; may be given several times
+    #[arg(long, value_name = "PATH=FILE", value_parser = two_files)]
+    pub expect_file: Vec<(PathBuf, PathBuf)>,
     /// It exits with this status (128+n: it dies of signal n)
     #[arg(long, value_name = "N")]
     pub expect_exit: Option<u8>,
@@ -42,6 +45,14 @@ impl Oracle {
     pub fn ends_after(&self) -> Option<Duration> {
         self.timeout.or(self.alive)
     }
+}
+
+/// The file that a program is to leave behind, and one with what it is to hold.
+fn two_files(text: &str) -> Result<(PathBuf, PathBuf), String> {
+    let both = text.split_once('=').filter(|(path, file)| !path.is_empty() && !file.is_empty());
+    both.map(|(path, file)| (path.into(), file.into())).ok_or_else(|| {
+        "write PATH=FILE: the file that the program leaves behind, and one with what it should hold".to_owned()
+    })
 }
 
 /// A number and a unit of time: `500ms`, `10s`, `2m`, `1h`.
@@ -71,6 +82,14 @@ mod tests {
         }
         for wrong in ["", "5", "s", "-1s", "1.5s", "7 s", "9999999999999999999h"] {
             assert!(duration(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn an_expected_file_is_a_name_and_what_it_should_hold() {
+        assert_eq!(two_files("out=a=b"), Ok(("out".into(), "a=b".into())));
+        for wrong in ["", "out", "out=", "=good"] {
+            assert!(two_files(wrong).is_err(), "{wrong:?}");
         }
     }
 }

@@ -37,7 +37,7 @@ pub struct Slice {
     /// Start from this register
     #[arg(long, value_name = "REGISTER", conflicts_with_all = ["output", "crash", "hang", "exit"])]
     pub reg: Option<String>,
-    /// Start from byte N of what was written, or from its end: [stdout:|stderr:]N or end
+    /// Start from byte N of what was written, or from its end: [stdout:|stderr:|FILE:]N or end
     #[arg(long, value_name = "N|end")]
     pub output: Option<String>,
     /// Start from the instruction that crashed

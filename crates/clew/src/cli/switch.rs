@@ -1,16 +1,13 @@
 //! Options of `switch` and `demo`.
 
-use super::Oracle;
-use super::oracle::duration;
-use clap::{Args, ValueEnum};
-use std::ffi::OsString;
-use std::time::Duration;
+use super::search::{Order, Search};
+use clap::Args;
 
 /// Find the branch that makes a failing program work when it goes the other way.
 ///
 /// The program is recorded, unless a recording is given. Then executed branches of the program's own code are switched,
-/// one per trial, the last executed first, and each trial runs on in a world made from the recording: nothing outside is
-/// changed. A branch is proved critical if switching it repairs the run and trials without any change do not.
+/// one per trial, the last executed first, then two if no single one is enough; jumps of `switch` statements are led to
+/// other cases. Each trial runs on in a world made from the recording: nothing outside is changed. A branch is proved critical if switching it repairs the run and trials without any change do not.
 /// Exit status: 0 found, 1 nothing found, 2 bad usage or input, or the program passes, 3 a fault of Clew.
 #[derive(Args, Debug)]
 #[command(
@@ -23,10 +20,8 @@ use std::time::Duration;
   clew switch --expect good.txt --at parse.c:120#4 latest"
 )]
 pub struct Switch {
-    #[command(flatten)]
-    pub oracle: Oracle,
     /// In which order branches are tried
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value = "lefs")]
     pub order: Order,
     /// Only branches of this place, or one execution of them: FILE:LINE[#N] or IMAGE+0xOFFSET[#N]
     #[arg(long, value_name = "PLACE")]
@@ -34,33 +29,8 @@ pub struct Switch {
     /// Go on after the first critical branches
     #[arg(long)]
     pub all: bool,
-    /// Print one JSON document
-    #[arg(long)]
-    pub json: bool,
-    /// Search at most so long
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
-    pub budget: Duration,
-    /// Trials at the same time; as many as there are processors if nobody says otherwise
-    #[arg(long, value_name = "N")]
-    pub jobs: Option<usize>,
-    /// Print the answer only
-    #[arg(short, long)]
-    pub quiet: bool,
-    /// A recording: its name, a path, `latest` or a packed file; `:PID[.IMAGE]` behind it names one process
-    #[arg(required_unless_present = "command", conflicts_with = "command")]
-    pub recording: Option<String>,
-    /// The program and its arguments
-    #[arg(last = true, value_name = "PROGRAM")]
-    pub command: Vec<OsString>,
-}
-
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Order {
-    /// Last executed, first switched
-    #[default]
-    Lefs,
-    /// What the failure depends on first: near it, seldom executed, and reached by the input
-    Prior,
+    #[command(flatten)]
+    pub search: Search,
 }
 
 /// Show what Clew does on a small program with a bug.

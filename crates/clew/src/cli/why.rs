@@ -1,11 +1,8 @@
 //! Options of `why`.
 
-use super::Oracle;
-use super::oracle::duration;
+use super::search::Search;
 use clap::Args;
-use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// Find out why a program fails: the few source lines that matter, proved where that is possible.
 ///
@@ -25,35 +22,17 @@ use std::time::Duration;
   clew why --expect good.txt --html why.html -- ./prog input"
 )]
 pub struct Why {
-    #[command(flatten)]
-    pub oracle: Oracle,
     /// Name at most so many causes
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one)]
     pub top: usize,
-    /// Print one JSON document
-    #[arg(long)]
-    pub json: bool,
     /// Also write one self-contained page with sources, causes and paths
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Also write the causes as SARIF 2.1.0
     #[arg(long, value_name = "FILE")]
     pub sarif: Option<PathBuf>,
-    /// Search at most so long
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
-    pub budget: Duration,
-    /// Trials at the same time; as many as there are processors if nobody says otherwise
-    #[arg(long, value_name = "N")]
-    pub jobs: Option<usize>,
-    /// Print the answer only
-    #[arg(short, long)]
-    pub quiet: bool,
-    /// A recording: its name, a path, `latest` or a packed file; `:PID[.IMAGE]` behind it names one process
-    #[arg(required_unless_present = "command", conflicts_with = "command")]
-    pub recording: Option<String>,
-    /// The program and its arguments
-    #[arg(last = true, value_name = "PROGRAM")]
-    pub command: Vec<OsString>,
+    #[command(flatten)]
+    pub search: Search,
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {

@@ -186,7 +186,7 @@ impl Across<'_> {
 }
 
 /// The name that a call opened for writing: the string that its argument points to.
-fn name_of(
+pub fn name_of(
     session: &mut Session,
     recording: &Recording,
     open: &Unnamed,
@@ -214,7 +214,7 @@ fn name_of(
 }
 
 /// Without `.` and `..`, and with links of today in its folders followed.
-fn tidy(path: &Path) -> PathBuf {
+pub fn tidy(path: &Path) -> PathBuf {
     let (folder, name) = (path.parent(), path.file_name());
     match (folder.and_then(|f| f.canonicalize().ok()), name) {
         (Some(folder), Some(name)) => folder.join(name),

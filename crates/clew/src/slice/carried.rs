@@ -16,7 +16,7 @@ use ledger::Ledger;
 pub use ledger::{Source, Unnamed};
 use model::log::{Answer, Bytes, CallRecord, Kind};
 use recording::{Recording, UnitName};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A call that moved bytes, with what it wrote into memory.
 #[derive(Clone, Debug)]
@@ -65,6 +65,13 @@ impl Carried {
     /// Where the byte at `offset` of what a call delivered comes from.
     pub fn source(&self, unit: UnitName, record: u64, offset: u64) -> Option<Source> {
         self.ledger.source(unit, record, offset)
+    }
+}
+
+impl Carried {
+    /// Where the byte at `offset` of what a file holds in the end comes from.
+    pub fn in_file(&self, path: &Path, offset: u64) -> Option<Source> {
+        self.ledger.in_file(path, offset)
     }
 }
 

@@ -1,8 +1,10 @@
 //! What a slice starts from: the moment, and what is wanted there.
 
 use super::Refusal;
+use super::across::{name_of, tidy};
+use super::carried::{Carried, Unnamed};
 use super::lines::Origins;
-use super::outputs::written_byte;
+use super::outputs::{WrittenByte, file_byte, written_byte};
 use crate::case::{At, Place, is_from_outside};
 use crate::cli::Slice as Options;
 use crate::written::Written;
@@ -16,6 +18,7 @@ use session::Session;
 use slice::insn::{Control, Maker, Place as Operand};
 use slice::{Criterion, RegId};
 use std::borrow::Cow;
+use std::path::Path;
 use trace::plan::{BlockPlan, Planner};
 
 /// Steps within one execution of a line before it is taken as endless.
@@ -244,27 +247,40 @@ impl Finder<'_> {
         Ok(Start::new(self.session.moment(), criterion, text))
     }
 
+    /// A byte of a file that the process wrote.
+    fn file_byte(&mut self, file: &str, offset: u64) -> Result<WrittenByte, Refusal> {
+        let path = tidy(&crate::case::left::in_full(Path::new(file)));
+        let (unit, recording) = (self.unit, self.recording);
+        let mut name = |open: &Unnamed| match open.unit == unit {
+            true => name_of(self.session, recording, open, self.interrupted),
+            false => None,
+        };
+        let carried = Carried::gather(recording, &mut name).map_err(Refusal::internal)?;
+        file_byte(&carried, recording, unit, &path, offset).map_err(Refusal::usage)
+    }
+
     /// A byte that was written.
     fn output(&mut self, text: &str, outputs: Outputs<'_, '_>) -> Result<Start, Refusal> {
-        let wrong = || Refusal::usage(format!("`{text}` is no output: write N, stdout:N, stderr:N or end"));
-        let (stream, n) = match text.split_once(':') {
-            Some(("stdout", n)) => (1, n),
-            Some(("stderr", n)) => (2, n),
-            Some(_) => return Err(wrong()),
-            None => (1, text),
-        };
-        if n == "end" {
+        let wrong = || Refusal::usage(format!("`{text}` is no output: write N, stdout:N, stderr:N, FILE:N or end"));
+        if text == "end" {
             self.seek_end()?;
             let criterion = Criterion { control: true, ..Criterion::default() };
             let text = "the end of the output".to_owned();
             return Ok(Start::new(self.session.moment(), criterion, text));
         }
+        let (name, n) = text.rsplit_once(':').unwrap_or(("stdout", text));
         let offset: usize = n.parse().map_err(|_| wrong())?;
-        let found =
-            written_byte(outputs()?.as_ref(), self.recording, self.unit, stream, offset).map_err(Refusal::usage)?;
+        let (found, name) = match name {
+            "stdout" | "stderr" => {
+                let (stream, name) = if name == "stdout" { (1, "standard output") } else { (2, "standard error") };
+                let found = written_byte(outputs()?.as_ref(), self.recording, self.unit, stream, offset);
+                (found.map_err(Refusal::usage)?, name)
+            }
+            file => (self.file_byte(file, offset as u64)?, file),
+        };
         self.session.seek(found.moment, self.interrupted).map_err(Refusal::internal)?;
-        let name = if stream == 1 { "standard output" } else { "standard error" };
-        let text = format!("byte {offset} of {name} ({})", shown(found.byte));
+        let byte = found.byte.map(|b| format!(" ({})", shown(b))).unwrap_or_default();
+        let text = format!("byte {offset} of {name}{byte}");
         let mut criterion = Criterion::default();
         match found.address(|at, to| self.session.read(GuestAddr(at), to).unwrap_or(0) == to.len()) {
             Some(at) => criterion.memory.push((at, 1)),

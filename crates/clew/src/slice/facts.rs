@@ -3,7 +3,7 @@
 //! Code is read from the process, so addresses are the guest's throughout and patched code is seen as it ran. Functions
 //! come from debug information, symbols, stubs of calls, and call frame information.
 
-use flow::{CodeRange, Flow, Function, FunctionHint};
+use flow::{CodeRange, Ending, Flow, Function, FunctionHint};
 use image::LoadedImages;
 use model::GuestAddr;
 use model::serve::MapInfo;
@@ -75,6 +75,16 @@ impl Program {
     fn function(&mut self, pc: u64) -> Option<Arc<Function>> {
         let part = self.parts.iter_mut().find(|p| p.ranges.iter().any(|(a, b)| (*a..*b).contains(&pc)))?;
         part.flow.function(pc)
+    }
+}
+
+impl Program {
+    /// Where the indirect jump at `pc` may lead inside its function, by its table and by what was observed.
+    pub fn jump_targets(&mut self, pc: u64) -> Vec<u64> {
+        let Some(f) = self.function(pc) else { return Vec::new() };
+        let block = f.block(pc).filter(|b| b.last == pc && b.ending == Ending::Indirect);
+        let successors = block.map(|b| b.successors.as_slice()).unwrap_or_default();
+        successors.iter().map(|n| f.blocks()[*n as usize].start).collect()
     }
 }
 

@@ -1,15 +1,18 @@
-//! A byte of what was written: by which call, from where in memory.
+//! A byte of what was written to a stream or a file: by which call, from where in memory.
 
+use super::carried::Carried;
 use crate::written::Written;
 use model::log::{CallRecord, Kind};
 use model::serve::Moment;
 use recording::{Recording, UnitName};
+use std::path::Path;
 
 /// One written byte.
 pub struct WrittenByte {
     /// Before the call that wrote it.
     pub moment: Moment,
-    pub byte: u8,
+    /// What it is, where that is known from the recording alone.
+    pub byte: Option<u8>,
     call: CallRecord,
     /// Its place in what the call wrote.
     offset: u64,
@@ -36,7 +39,28 @@ pub fn written_byte(
     let call = calls.find(|c| c.time == chunk.time).ok_or("the call that wrote it is not in the log")?;
     // Before the call, the tick that it makes is not there.
     let moment = Moment { tick: chunk.at.tick.saturating_sub(1), pc: chunk.at.pc };
-    Ok(WrittenByte { moment, byte: chunk.bytes[at], call, offset: at as u64 })
+    Ok(WrittenByte { moment, byte: Some(chunk.bytes[at]), call, offset: at as u64 })
+}
+
+/// The byte at `offset` of what a file holds in the end. It must have been written by `unit`.
+pub fn file_byte(
+    carried: &Carried,
+    recording: &Recording,
+    unit: UnitName,
+    path: &Path,
+    offset: u64,
+) -> Result<WrittenByte, String> {
+    let shown = path.display();
+    let source = carried.in_file(path, offset);
+    let source = source.ok_or_else(|| format!("nobody is known to have written byte {offset} of {shown}"))?;
+    if source.unit != unit {
+        return Err(format!("byte {offset} of {shown} was written by process {}: write RECORDING:{0}", source.unit));
+    }
+    let log = recording.log(&unit).map_err(|e| e.to_string())?;
+    let call = log.records().find(|(n, _)| *n == source.record).and_then(|(_, r)| CallRecord::decode(r.payload));
+    let call = call.ok_or("the call that wrote it is not in the log")?;
+    let moment = Moment { tick: call.tick.saturating_sub(1), pc: call.pc };
+    Ok(WrittenByte { moment, byte: None, call, offset: source.offset })
 }
 
 impl WrittenByte {

@@ -1,37 +1,31 @@
 //! `clew switch`: which branch of the failing program, taken the other way, makes it work?
 //!
 //! ```text
-//! `case` ─▶ the failing run and its branches ─▶ diagnose::search over trials, in an order ─▶ [show]
+//! `case` ─▶ the failing run and its branches ─▶ diagnose::search over trials, in an order ─▶ `answer`
+//!                                              └─ if no single one repairs the run: [pairs] ─┘
 //! ```
 
-mod show;
+mod pairs;
 
-use crate::case::{self, Ask, At, Branches, Case, Place, Ready, Refusal, branches};
+use crate::answer::{Answer, Changed, Searched, Words, which};
+use crate::case::words::ordinal;
+use crate::case::{self, Ask, At, Bench, Branches, Case, Place, Ready, Refusal, Where, branches};
 use crate::cli::{Color, Order, Switch as Options};
 use crate::message::{self, Messages, Paint};
 use crate::startup::Startup;
 use crate::status;
-use diagnose::{Failing, Oracle, Plan, Search, Trial, order};
-use recording::UnitName;
+use diagnose::{Change, Plan, Search, Trial, Trials, order};
+use model::serve::{Moment, Predicate};
+use pairs::Pairing;
 use session::{EngineProgram, Session};
-use std::path::Path;
-use std::time::Duration;
 
-/// What was found, with everything that is needed to tell it.
-pub struct Answer {
-    pub recording: String,
-    pub unit: UnitName,
-    pub code: case::Code,
-    pub oracle: Oracle,
-    pub failing: Failing,
-    pub search: Search,
-    /// Executions of branches that were candidates.
-    pub branches: Branches,
-    pub limits: Vec<String>,
-    pub time: Duration,
-    /// Time spent in trials.
-    pub spent: Duration,
-}
+const WORDS: Words = Words {
+    verb: "switch",
+    found: "critical predicate",
+    candidate: ["branch", "branches"],
+    all: "executed branches",
+    doing: "switching",
+};
 
 /// Searches as the command line says; gives our exit status.
 pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
@@ -39,38 +33,31 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
     match find(options, startup, &messages) {
         Ok(answer) => {
             let paint = Paint::for_stdout(color, startup);
-            let hint = format!("to look closer: clew gdb {}\n", answer.recording);
-            message::stdout(&match options.json {
-                true => show::json(&answer),
-                false => show::text(&answer, paint) + &hint,
-            });
-            if answer.search.critical.is_empty() { status::NO } else { 0 }
+            message::stdout(&if options.search.json { answer.json() } else { answer.text(paint) });
+            if answer.has_repair() { 0 } else { status::NO }
         }
-        Err(refusal) => {
-            // What has been said already has no sentence here.
-            if !refusal.message.is_empty() {
-                messages.error(&refusal.message);
-            }
-            refusal.status
-        }
+        Err(refusal) => refusal.tell(&messages),
     }
 }
 
 /// Records if need be, and searches.
 fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Answer, Refusal> {
     let at = options.at.as_ref().map(|text| text.parse::<At>()).transpose().map_err(Refusal::usage)?;
-    let ask = Ask {
-        oracle: &options.oracle,
-        recording: options.recording.as_deref(),
-        command: &options.command,
-        budget: options.budget,
-        jobs: options.jobs,
-        quiet: options.quiet || options.json,
-    };
-    case::until_it_fails(ask, startup, messages, |ready, engine| {
+    case::until_it_fails(Ask::of(&options.search), startup, messages, |ready, engine| {
         let at = at.clone();
         Job { options, ready, at }.run(engine)
     })
+}
+
+/// What trying one by one has given so far.
+#[derive(Default)]
+struct Singles {
+    found: Branches,
+    search: Search,
+    /// In which order they were to be tried.
+    order: Vec<Trial>,
+    /// How many there are to try.
+    executed: u64,
 }
 
 /// One search.
@@ -89,7 +76,7 @@ impl Job<'_> {
         };
         let mut limits = case.known_limits();
         let rounds = branches::rounds(&case.failing.failure, &case.written, case.unit);
-        let mut found = self.branches(&case, &mut session, &ranges, rounds[0])?;
+        let found = self.branches(&case, &mut session, &ranges, rounds[0])?;
         let witness = match &self.at {
             Some(_) => None,
             None => case.witness(&mut session, &found),
@@ -98,29 +85,19 @@ impl Job<'_> {
         if rounds.len() > 1 {
             limits.push(format!("a trial that takes more than {} ticks is taken to hang", bench.budget.limits.ticks));
         }
-        let place = self.at.is_some();
-        let plan = Plan { all: self.options.all || place, tell: place, ..Plan::default() };
-        let mut search = Search::default();
-        for (n, round) in rounds.iter().enumerate() {
-            let tried = if n == 0 { None } else { found.list.last().map(|p| p.moment) };
-            if n > 0 {
-                found = self.branches(&case, &mut bench.session, &ranges, *round)?;
-            }
-            let new = tried.map_or(0, |t| found.list.partition_point(|p| p.moment <= t));
-            let list = &found.list[new..];
-            let order = match self.options.order {
-                Order::Prior if rounds.len() == 1 => {
-                    crate::why::prior(&case, &mut bench.session, &found, self.options.budget / 3)?
-                }
-                _ => order::lefs(list),
-            };
-            let candidates: Vec<Trial> = order.into_iter().map(|n| Trial::flip(list[n].moment)).collect();
-            let mut progress = |s: &Search| self.tell(s, found.list.len());
-            let more = diagnose::search(&mut bench, &candidates, &case.failing, &case.oracle, &plan, &mut progress);
-            search.absorb(more.map_err(Refusal::internal)?);
-            if search.stopped.is_some() || !plan.all && !search.critical.is_empty() {
-                break;
-            }
+        let mut singles = Singles { found, ..Singles::default() };
+        if self.at.is_none() && !self.options.all {
+            bench.until = case.begun + self.options.search.budget * 3 / 4;
+        }
+        self.singles(&case, &mut bench, &ranges, &rounds, &mut singles)?;
+        bench.until = case.until;
+        let Singles { mut found, mut search, order, mut executed } = singles;
+        let mut pairs = 0;
+        if self.at.is_none() && search.critical.is_empty() && bench.stop().is_none() {
+            pairs = self.pairs(&case, &mut bench, &found, &order, &mut search, &mut limits)?;
+        }
+        if self.at.is_none() {
+            search.told.clear();
         }
         if !self.ready.quiet {
             message::stderr("\r\x1b[K");
@@ -128,24 +105,83 @@ impl Job<'_> {
         limits.append(&mut found.limits);
         let spent = bench.spent;
         drop(bench);
-        Ok(Answer {
-            recording: case.name(),
-            time: case.begun.elapsed(),
-            unit: case.unit,
-            code: case.code,
-            oracle: case.oracle,
-            failing: case.failing,
-            search,
-            branches: found,
-            limits,
-            spent,
-        })
+        executed = executed.max(found.executed);
+        let searched = Searched { search, executed, pairs, limits, spent };
+        Ok(Answer::new(&case, WORDS, searched, &|trial| changed(&case, &found, trial)))
     }
 
-    fn tell(&self, search: &Search, candidates: usize) {
+    /// Tries branches and cases one by one.
+    fn singles(
+        &self,
+        case: &Case<'_>,
+        bench: &mut Bench<'_>,
+        ranges: &[(u64, u64)],
+        rounds: &[Option<Moment>],
+        singles: &mut Singles,
+    ) -> Result<(), Refusal> {
+        // Pairs are chosen by what each branch did alone.
+        let plan = Plan { all: self.options.all || self.at.is_some(), tell: true, ..Plan::default() };
+        for (n, round) in rounds.iter().enumerate() {
+            let tried = if n == 0 { None } else { singles.found.list.last().map(|p| p.moment) };
+            if n > 0 {
+                singles.found = self.branches(case, &mut bench.session, ranges, *round)?;
+            }
+            let found = &singles.found;
+            let new = tried.map_or(0, |t| found.list.partition_point(|p| p.moment <= t));
+            let list = &found.list[new..];
+            let order = match self.options.order {
+                Order::Prior if rounds.len() == 1 => {
+                    crate::why::prior(case, &mut bench.session, found, self.options.search.budget / 3)?
+                }
+                _ => order::lefs(list),
+            };
+            let candidates = trials(found, list, &order);
+            singles.executed = found.executed + (candidates.len() - list.len()) as u64;
+            let mut progress = |s: &Search| self.tell("branches", s, candidates.len());
+            let more = diagnose::search(bench, &candidates, &case.failing, &case.oracle, &plan, &mut progress);
+            singles.search.absorb(more.map_err(Refusal::internal)?);
+            singles.order = candidates;
+            if singles.search.stopped.is_some() || !plan.all && !singles.search.critical.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tries two branches at a time; answers how many pairs were tried.
+    fn pairs(
+        &self,
+        case: &Case<'_>,
+        bench: &mut Bench<'_>,
+        found: &Branches,
+        order: &[Trial],
+        search: &mut Search,
+        limits: &mut Vec<String>,
+    ) -> Result<usize, Refusal> {
+        let trials = Pairing { case, found, singles: search, order }.trials(bench);
+        if trials.is_empty() {
+            return Ok(0);
+        }
+        if search.left > 0 {
+            limits.push(format!("{} branches were not tried alone, to leave time for pairs (--budget)", search.left));
+        }
+        let plan = Plan { all: self.options.all, ..Plan::default() };
+        let mut progress = |s: &Search| self.tell("pairs", s, trials.len());
+        let more = diagnose::search(bench, &trials, &case.failing, &case.oracle, &plan, &mut progress);
+        let more = more.map_err(Refusal::internal)?;
+        let tried = more.tried;
+        search.absorb(more);
+        if search.left > 0 {
+            limits.push(format!("{tried} of {} promising pairs were tried", trials.len()));
+            search.left = 0;
+        }
+        Ok(tried)
+    }
+
+    fn tell(&self, what: &str, search: &Search, candidates: usize) {
         if !self.ready.quiet {
             let found = search.critical.len();
-            message::stderr(&format!("\rclew: {} of {candidates} branches tried, {found} found\x1b[K", search.tried));
+            message::stderr(&format!("\rclew: {} of {candidates} {what} tried, {found} found\x1b[K", search.tried));
         }
     }
 
@@ -155,10 +191,10 @@ impl Job<'_> {
         case: &Case<'_>,
         session: &mut Session,
         ranges: &[(u64, u64)],
-        upto: Option<model::serve::Moment>,
+        upto: Option<Moment>,
     ) -> Result<Branches, Refusal> {
         // Half of the time is for the trials.
-        let mut found = Branches::executed(case, session, ranges, upto, true, self.options.budget / 2)?;
+        let mut found = Branches::with_jumps(case, session, ranges, upto, self.options.search.budget / 2)?;
         let list = &mut found.list;
         if let Some(At { instance: Some(n), place }) = &self.at {
             *list = match place {
@@ -174,7 +210,77 @@ impl Job<'_> {
     }
 }
 
-/// A short way to write a path.
-fn shown(path: &Path) -> String {
-    path.display().to_string()
+/// Branches that are tried for each other case of a jump.
+const BRANCHES_FOR_EACH_CASE: usize = 3;
+
+/// The trials of these executions, in this order: branches go the other way, jumps to other cases, which come in between
+/// because there are many of them.
+fn trials(found: &Branches, list: &[Predicate], order: &[usize]) -> Vec<Trial> {
+    let (mut flips, mut cases) = (Vec::new(), Vec::new());
+    for p in order.iter().map(|n| &list[*n]) {
+        match p.to {
+            0 => flips.push(Trial::flip(p.moment)),
+            _ => cases.extend(found.other_cases(p).map(|to| Trial { moment: p.moment, change: Change::Skip(to) })),
+        }
+    }
+    order::interleave(flips, cases, BRANCHES_FOR_EACH_CASE)
+}
+
+/// What a trial changed.
+fn changed(case: &Case<'_>, found: &Branches, trial: &Trial) -> Changed {
+    let pc = trial.moment.pc;
+    let place = case.code.locate(pc);
+    let instance = found.at(trial.moment).map_or(1, |p| p.instance);
+    let of = found.count(pc).max(instance);
+    let branch = named(case, found, &place);
+    let which = which(instance, of);
+    let (kinds, what, alteration) = match trial.change {
+        Change::Skip(to) => {
+            let went = found.at(trial.moment).map_or(0, |p| p.to);
+            let [went, goes] = [went, to].map(|to| line_or_address(&case.code.locate(to)));
+            let here = line_or_address(&place);
+            let what = format!("with the switch in {here} leading to {goes} instead of {went}{which}");
+            let to = case.code.locate(to).address;
+            (["critical-case", "avoiding-case"], what, format!("jump {}#{instance} to {to}", place.address))
+        }
+        Change::FlipTwo { pc, execution } => {
+            let second = case.code.locate(pc);
+            let later = if execution > 1 { format!(" on its {} execution", ordinal(execution)) } else { String::new() };
+            let behind = named(case, found, &second);
+            let what = format!("with {branch}{which} and, behind that, {behind}{later} taken the other way");
+            let alteration = format!("flip {}#{instance}, then {}#{execution}", place.address, second.address);
+            (["critical-pair", "avoiding-pair"], what, alteration)
+        }
+        _ => {
+            let what = format!("with {branch} taken the other way{which}");
+            (["critical-predicate", "avoiding-predicate"], what, format!("flip {}#{instance}", place.address))
+        }
+    };
+    let second = match trial.change {
+        Change::FlipTwo { pc, .. } => Some(pc),
+        _ => None,
+    };
+    Changed { pc, second, instance, of, kinds, what, alteration }
+}
+
+/// What a branch is called: its line, if that has no other.
+fn named(case: &Case<'_>, found: &Branches, place: &Where) -> String {
+    match (place.line, has_several_branches(case, found, place)) {
+        (Some(line), false) => format!("line {line}"),
+        (Some(line), true) => format!("the branch at {} in line {line}", place.address),
+        _ => format!("the branch at {}", place.address),
+    }
+}
+
+fn line_or_address(place: &Where) -> String {
+    place.line.map_or_else(|| place.address.clone(), |line| format!("line {line}"))
+}
+
+/// Does the line have several branches?
+fn has_several_branches(case: &Case<'_>, found: &Branches, place: &Where) -> bool {
+    let same = |pc: &u64| {
+        let other = case.code.locate(*pc);
+        other.line == place.line && other.full == place.full
+    };
+    found.places().filter(same).take(2).count() > 1
 }

@@ -15,7 +15,7 @@ use crate::case::Case;
 use crate::case::words::{ordinal, repaired};
 use crate::slice::lines::Squash;
 use diagnose::order;
-use diagnose::{Change, Failure, Verdict};
+use diagnose::{Change, Failure, Fault, Verdict};
 use model::serve::Moment;
 use report::{Cause, Difference, Evidence, Kind, Place, Report, SliceLine, Tried};
 use session::Session;
@@ -159,7 +159,7 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
         (_, Some(r)) if r.left_out => Kind::Suppression,
         (_, Some(_)) => Kind::Value,
         (Change::Force(_), _) => Kind::ForcedPredicate,
-        (Change::Skip(_), _) => Kind::Suppression,
+        (Change::Skip(_) | Change::Return, _) => Kind::Suppression,
         _ => Kind::CriticalPredicate,
     };
     let numbered = replacement.is_some() || gathered.branches.numbered;
@@ -181,9 +181,11 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
     let alteration = match &finding.trial.change {
         Change::Flip if numbered => format!("flip {}#{n}", c.place.address),
         Change::Flip => format!("flip {} at {moment}", c.place.address),
+        Change::FlipTwo { pc, execution } => format!("flip {} and {pc:#x}#{execution} behind it", c.place.address),
         Change::Force(taken) => format!("force {} {}", c.place.address, if *taken { "taken" } else { "not taken" }),
         Change::SetMemory(at, bytes) => format!("set {:#x} {}", at.0, hex(bytes)),
         Change::Skip(to) => format!("skip {} to {to:#x}", c.place.address),
+        Change::Return => format!("return {}", c.place.address),
         Change::Nothing => "none".into(),
     };
     Cause {
@@ -273,6 +275,15 @@ fn describe(case: &Case<'_>, places: &mut Places<'_>) -> String {
 }
 
 pub fn difference(case: &Case<'_>) -> Option<Difference> {
+    if let Failure::WrongFile { name, fault } = &case.failing.failure {
+        let n = case.file_number(name)?;
+        let offset = match fault {
+            Fault::Absent => return None,
+            Fault::WrongByte { offset, .. } | Fault::Missing { offset, .. } | Fault::Extra { offset, .. } => *offset,
+        };
+        let (expected, found) = (case.oracle.files[n].contents.clone(), case.failing.run.files.get(n)?.clone()?);
+        return Some(Difference { stream: name.clone(), expected, found, offset });
+    }
     let (stream, offset) = match &case.failing.failure {
         Failure::WrongByte { stream, offset, .. }
         | Failure::Missing { stream, offset, .. }

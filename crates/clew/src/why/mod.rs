@@ -10,11 +10,11 @@
 mod causes;
 mod gathered;
 mod loops;
-mod near;
+pub mod near;
 mod places;
 mod rank;
 mod suspects;
-mod symptom;
+pub mod symptom;
 mod told;
 mod values;
 
@@ -45,7 +45,7 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
             if options.html.is_some() {
                 places::fill_sources(&mut report);
             }
-            message::stdout(&match options.json {
+            message::stdout(&match options.search.json {
                 true => report::json(&report),
                 false => report::text(&report, &Paint::for_stdout(color, startup)),
             });
@@ -79,7 +79,7 @@ fn write_views(report: &Report, options: &Options, startup: &Startup) -> Result<
     }
     if text("GITHUB_ACTIONS") == Some("true") {
         // Workflows read commands from both streams; a JSON document must stay one.
-        match options.json {
+        match options.search.json {
             true => message::stderr(&report::annotations(report, root)),
             false => message::stdout(&report::annotations(report, root)),
         }
@@ -104,14 +104,7 @@ fn check_views(options: &Options) -> Result<(), Refusal> {
 /// Records if need be, and searches.
 pub fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<Report, Refusal> {
     check_views(options)?;
-    let ask = Ask {
-        oracle: &options.oracle,
-        recording: options.recording.as_deref(),
-        command: &options.command,
-        budget: options.budget,
-        jobs: options.jobs,
-        quiet: options.quiet || options.json,
-    };
+    let ask = Ask::of(&options.search);
     case::until_it_fails(ask, startup, messages, |ready, engine| Job { options, ready }.run(engine))
 }
 
@@ -133,7 +126,7 @@ impl Job<'_> {
     fn run(&self, engine: &EngineProgram) -> Result<Report, Refusal> {
         let (case, mut session) = Case::open(self.ready, engine)?;
         self.say("following dependences");
-        let until = case.begun + share(self.options.budget, 30);
+        let until = case.begun + share(self.options.search.budget, 30);
         let flag = self.ready.interrupted.clone();
         let mut stop = move || Instant::now() > until || case::is_raised(&flag);
         let told = symptom::arguments(&mut session)?;
@@ -144,7 +137,8 @@ impl Job<'_> {
         let stack = if died { symptom::stack(&case, &session) } else { Vec::new() };
         let mut places = Places::new(&mapped);
         let ranges = places.own_code(&session)?;
-        let followed = symptom::follow(&case, &mut session, start, &mapped, &told, share(self.options.budget, 30));
+        let followed =
+            symptom::follow(&case, &mut session, start, &mapped, &told, share(self.options.search.budget, 30));
         let mut gathered = Gathered::new(case.known_limits());
         gathered.stack = stack;
         let symptom = followed.map_err(|why| gathered.limits.push(format!("no dependences are known: {why}"))).ok();
@@ -183,7 +177,7 @@ impl Searching<'_> {
         ranges: &[(u64, u64)],
         places: &mut Places<'_>,
     ) -> Result<Session, Refusal> {
-        let budget = self.job.options.budget;
+        let budget = self.job.options.search.budget;
         self.job.say("counting branches");
         let begun = Instant::now();
         let rounds = branches::rounds(&self.case.failing.failure, &self.case.written, self.case.unit);
@@ -245,7 +239,7 @@ impl Searching<'_> {
         let Some(symptom) = symptom else { return };
         self.job.say("looking at values");
         let begun = Instant::now();
-        let until = begun + share(self.job.options.budget, 10);
+        let until = begun + share(self.job.options.search.budget, 10);
         let mut stop = || Instant::now() > until;
         match Values::find(symptom, told, &mut bench.session, &mut |pc| places.is_own(pc), &mut stop) {
             Ok(values) => self.gathered.values = values,
@@ -277,7 +271,7 @@ impl Searching<'_> {
         bench.until = self.case.until.min(begun + within);
         if self.gathered.search.tried == 0 {
             // What came before may have taken longer than it should; without any trial nothing is proved.
-            bench.until = bench.until.max(begun + share(self.job.options.budget, 5));
+            bench.until = bench.until.max(begun + share(self.job.options.search.budget, 5));
         }
         let plan = Plan { all, ..Plan::default() };
         let mut progress = |s: &Search| {

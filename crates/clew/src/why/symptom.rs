@@ -6,7 +6,7 @@ use crate::slice::criterion::{Finder, Start};
 use crate::slice::facts::Program;
 use crate::slice::{original_paths, stacks, tracing};
 use diagnose::order::Influence;
-use diagnose::{Failure, Stream};
+use diagnose::{Failure, Fault, Stream};
 use image::LoadedImages;
 use model::GuestAddr;
 use session::Session;
@@ -58,7 +58,13 @@ pub fn start(case: &Case<'_>, session: &mut Session, stop: &mut dyn FnMut() -> b
     let options = criterion(case);
     let mut finder =
         Finder { options: &options, recording, unit: case.unit, session, images: &images, interrupted: stop };
-    finder.find_in(&case.written)
+    let found = finder.find_in(&case.written);
+    if matches!(failure, Failure::WrongFile { .. }) && found.is_err() {
+        // Who wrote the byte is not known, as of a file that was renamed.
+        let options = Options { output: Some("end".into()), ..Options::default() };
+        return Finder { options: &options, ..finder }.find_in(&case.written);
+    }
+    found
 }
 
 /// A program that hangs: what keeps it going.
@@ -83,6 +89,10 @@ fn criterion(case: &Case<'_>) -> Options {
     };
     let output = match &case.failing.failure {
         Failure::WrongByte { stream, offset, .. } | Failure::Extra { stream, offset, .. } => byte(*stream, *offset),
+        Failure::WrongFile { name, fault: Fault::WrongByte { offset, .. } | Fault::Extra { offset, .. } } => {
+            let path = case.file_number(name).and_then(|n| case.left.path(n));
+            path.map(|path| format!("{}:{offset}", path.display()))
+        }
         _ => None,
     };
     let none = Options::default();
@@ -133,7 +143,10 @@ pub fn follow(
     let calls = tracing::calls(recording, &case.unit)?;
     let mut facts = Program::new(session, &mapped.loaded, &mapped.paths, true).map_err(|e| e.to_string())?;
     let window = traced.builder.finish(&mut facts, calls, Prepare { bypass: true, frames: true });
-    let is_missing = matches!(case.failing.failure, Failure::Missing { .. } | Failure::Refused);
+    let is_missing = match &case.failing.failure {
+        Failure::WrongFile { fault, .. } => matches!(fault, Fault::Absent | Fault::Missing { .. }),
+        other => matches!(other, Failure::Missing { .. } | Failure::Refused),
+    };
     let how = slice::Options {
         most_nodes: MOST_NODES,
         relevant: true,

@@ -3,6 +3,7 @@
 
 pub mod place;
 pub mod processes;
+pub mod searching;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -43,6 +43,8 @@ pub struct Table {
     moved: Vec<&'static [u8]>,
     /// Files that were written to.
     pub written: Vec<Written>,
+    /// Names that were removed.
+    pub removed: Vec<Vec<u8>>,
     remembered: usize,
 }
 
@@ -135,6 +137,10 @@ impl Table {
                 self.open(n as u32, DescriptorKind::Other, 2, 0);
             }
             22 | 293 | 53 => self.pair(record),
+            82 => self.renamed(a, b),
+            264 | 316 => self.renamed(b, record.args[3]),
+            87 => self.unlinked(a),
+            263 => self.unlinked(b),
             _ => {}
         }
     }
@@ -161,12 +167,55 @@ impl Table {
     /// A file that may be written to is known by its name.
     fn opened_for_writing(&mut self, record: &CallRecord, flags: u64) {
         const O_TRUNC: u64 = 0o1000;
-        let at = if record.nr == 257 { record.args[1] } else { record.args[0] };
-        let path = crate::syscalls::process::read_string(at).unwrap_or_default();
-        let path = crate::trial::world::absolute(&path);
+        let path = name_at(if record.nr == 257 { record.args[1] } else { record.args[0] });
+        self.removed.retain(|gone| *gone != path);
         if let Some(o) = self.object_mut(record.result as u64) {
             (o.path, o.emptied) = (path, flags & O_TRUNC != 0 || o.file == 0);
         }
+    }
+
+    /// What was written under one name is under another one from now on.
+    fn renamed(&mut self, from: u64, to: u64) {
+        let (from, to) = (name_at(from), name_at(to));
+        if !self.written.iter().any(|w| w.path == from) {
+            return;
+        }
+        self.removed.retain(|gone| *gone != to);
+        // The last one of a name is what it leads to.
+        let (mut moved, mut others): (Vec<_>, Vec<_>) =
+            core::mem::take(&mut self.written).into_iter().partition(|w| w.path == from);
+        moved.iter_mut().for_each(|w| w.path.clone_from(&to));
+        others.append(&mut moved);
+        self.written = others;
+        self.objects.iter_mut().filter(|o| o.path == from).for_each(|o| o.path.clone_from(&to));
+    }
+
+    /// A name leads nowhere from now on; descriptors that are open still lead to the file.
+    fn unlinked(&mut self, name: u64) {
+        self.removed.push(name_at(name));
+    }
+
+    /// Files that were opened for writing, as they were when nothing had been written yet.
+    pub fn opened_for_writing_so_far(&self) -> Vec<Written> {
+        let is_file = |o: &&Object| o.kind == DescriptorKind::File && o.stream.is_none() && !o.path.is_empty();
+        let opened = self.objects.iter().filter(is_file).filter(|o| o.flags & 3 != 0);
+        let opened = opened.filter(|o| !self.removed.contains(&o.path));
+        let fresh =
+            |o: &Object| Written { path: o.path.clone(), file: if o.emptied { 0 } else { o.file }, pieces: Vec::new() };
+        opened.map(fresh).collect()
+    }
+
+    /// What is left of a file when all is over: `None` if nobody wrote to it, `Some(None)` if it was removed.
+    pub fn take_left(&mut self, path: &[u8]) -> Option<Option<Written>> {
+        if self.removed.iter().any(|gone| gone == path) {
+            return Some(None);
+        }
+        if let Some(at) = self.written.iter().rposition(|w| w.path == path) {
+            return Some(Some(self.written.swap_remove(at)));
+        }
+        let emptied = |o: &&Object| o.path == path && o.emptied;
+        let emptied = self.objects.iter().find(emptied)?;
+        Some(Some(Written { path: emptied.path.clone(), file: 0, pieces: Vec::new() }))
     }
 
     /// The guest wrote to a descriptor: to a file, that is remembered for trials.
@@ -195,7 +244,7 @@ impl Table {
         if self.remembered + bytes.len() <= WRITTEN_MAX {
             self.remembered += bytes.len();
             let file = if o.emptied { 0 } else { o.file };
-            let known = self.written.iter().position(|w| w.path == o.path).filter(|_| !o.emptied || o.position != 0);
+            let known = self.written.iter().rposition(|w| w.path == o.path).filter(|_| !o.emptied || o.position != 0);
             let known = known.unwrap_or_else(|| {
                 self.written.push(Written { path: o.path, file, pieces: Vec::new() });
                 self.written.len() - 1
@@ -226,6 +275,11 @@ impl Table {
         };
         self.object(fd)?.stream.filter(|s| *s != 0)
     }
+}
+
+/// The name that an argument of a call points to, in full.
+fn name_at(at: u64) -> Vec<u8> {
+    crate::trial::world::absolute(&crate::syscalls::process::read_string(at).unwrap_or_default())
 }
 
 /// Appends guest memory.

@@ -1,14 +1,15 @@
-//! Conditional branches of chosen code, and chosen instructions, noted as they are executed: the last ones of a stretch,
-//! with their moments.
+//! Branches and indirect jumps of chosen code, and chosen instructions, noted as they are executed: the last ones of a
+//! stretch, with their moments.
 //!
 //! A branch becomes a site when its block is translated, so only code that runs is asked about.
 
-use super::replay;
+use super::{replay, serve};
 use crate::gate::Gate;
 use crate::state::Engine;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
+use iced_x86::{FlowControl, Instruction};
 use model::serve::{Moment, Predicate};
 
 /// Which branches are noted, and the last of them.
@@ -16,16 +17,19 @@ use model::serve::{Moment, Predicate};
 pub struct Predicates {
     on: bool,
     ranges: Vec<Range<u64>>,
+    /// Indirect jumps in the ranges are noted, too.
+    jumps: bool,
     keep: usize,
     last: VecDeque<Predicate>,
     total: u64,
 }
 
 /// Notes branches in these ranges and what is at these places from now on, the last `keep` of them.
-pub fn watch(e: &mut Engine, ranges: Vec<(u64, u64)>, places: &[u64], keep: usize) {
+pub fn watch(e: &mut Engine, ranges: Vec<(u64, u64)>, places: &[u64], jumps: bool, keep: usize) {
     let p = &mut replay(e).predicates;
     let on = !ranges.is_empty() || !places.is_empty();
-    *p = Predicates { ranges: ranges.into_iter().map(|(s, e)| s..e).collect(), on, keep, ..Predicates::default() };
+    let ranges = ranges.into_iter().map(|(s, e)| s..e).collect();
+    *p = Predicates { ranges, jumps, on, keep, ..Predicates::default() };
     e.probes.forget_predicates();
     for place in places {
         e.probes.note_predicate(*place);
@@ -35,7 +39,7 @@ pub fn watch(e: &mut Engine, ranges: Vec<(u64, u64)>, places: &[u64], keep: usiz
 
 /// Noted executions from the `from`-th kept one on, as many as a packet holds, and how many there were in all.
 pub fn list(e: &mut Engine, from: usize) -> (Vec<Predicate>, u64) {
-    const MOST: usize = 1500;
+    const MOST: usize = 1200;
     let p = &replay(e).predicates;
     (p.last.iter().skip(from).take(MOST).copied().collect(), p.total)
 }
@@ -47,22 +51,30 @@ pub fn note(e: &mut Engine, g: &Gate) -> bool {
     }
     let Some(instance) = e.probes.predicate_hit(g.pc) else { return false };
     let moment = Moment { tick: e.clock.now(), pc: g.pc };
-    let taken = e.is_taken(g);
+    let (taken, to) = (e.is_taken(g), serve::jump_target(e, g).unwrap_or(0));
     let p = &mut replay(e).predicates;
     if p.last.len() >= p.keep {
         p.last.pop_front();
     }
-    p.last.push_back(Predicate { moment, instance, taken });
+    p.last.push_back(Predicate { moment, instance, taken, to });
     p.total += 1;
     true
 }
 
 impl Engine {
-    /// Is the conditional branch at `pc` to be noted, and not a site yet? Then it is one now.
-    pub fn notes_predicate(&mut self, pc: u64) -> bool {
+    /// Is the branch that ends a block to be noted, and not a site yet? Then it is one now.
+    pub fn notes_predicate(&mut self, branch: &Instruction) -> bool {
         let Some(r) = &self.replay else { return false };
-        self.trial.is_none()
-            && r.predicates.ranges.iter().any(|range| range.contains(&pc))
-            && self.probes.note_predicate(pc)
+        let p = &r.predicates;
+        let is_wanted = branch.is_jcc_short_or_near() || p.jumps && is_computed_jump(branch);
+        is_wanted
+            && self.trial.is_none()
+            && p.ranges.iter().any(|range| range.contains(&branch.ip()))
+            && self.probes.note_predicate(branch.ip())
     }
+}
+
+/// An indirect jump whose target is computed; what goes through one fixed word is a call of a library.
+fn is_computed_jump(branch: &Instruction) -> bool {
+    branch.flow_control() == FlowControl::IndirectBranch && !branch.is_ip_rel_memory_operand()
 }

@@ -52,8 +52,8 @@ pub fn answer(e: &mut Engine, t: &mut Thread, g: &mut Gate, request: Request, fd
             e.switch_mode(mode);
             Answer::Done
         }
-        Request::Predicates { ranges, places, keep } => {
-            super::predicates::watch(e, ranges, &places, keep as usize);
+        Request::Predicates { ranges, places, jumps, keep } => {
+            super::predicates::watch(e, ranges, &places, jumps, keep as usize);
             Answer::Done
         }
         Request::PredicateList { from } => {
@@ -65,6 +65,10 @@ pub fn answer(e: &mut Engine, t: &mut Thread, g: &mut Gate, request: Request, fd
             None => Answer::Refused("a copy needs a socket".into()),
         },
         Request::Alter(a) => crate::trial::alter(e, g, a),
+        Request::Files(paths) => {
+            e.prepared.wanted = paths;
+            Answer::Done
+        }
         Request::Trial(limits) => return crate::trial::begin(e, t, g, limits),
         Request::Leave { thread } => match leave(e, t, g, thread) {
             true => Answer::Done,

@@ -357,6 +357,12 @@ fn successors(e: &Engine, g: &Gate) -> Vec<u64> {
     all
 }
 
+/// Where the instruction at the pc leads, if it is an indirect jump.
+pub fn jump_target(e: &Engine, g: &Gate) -> Option<u64> {
+    let i = Decoder::with_ip(64, e.memory.code(g.pc)?, g.pc, DecoderOptions::NONE).decode();
+    if i.flow_control() == FlowControl::IndirectBranch { indirect_target(&i, g) } else { None }
+}
+
 /// Where an indirect branch leads.
 fn indirect_target(i: &iced_x86::Instruction, g: &Gate) -> Option<u64> {
     let value = |register: iced_x86::Register| -> Option<u64> {

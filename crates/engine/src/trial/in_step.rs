@@ -40,7 +40,8 @@ pub struct InStep {
 /// The trial begins, in step.
 pub fn begin(e: &mut Engine, limits: TrialLimits) {
     let now = e.clock.now();
-    let Prepared { input, altered, .. } = core::mem::take(&mut e.prepared);
+    let Prepared { input, altered, wanted, .. } = core::mem::take(&mut e.prepared);
+    e.prepared.wanted = wanted;
     e.prepared.in_step = Some(InStep { limits, begun: now, input, altered, written: 0, looked: now });
     replay(e).release();
     e.place_no_sites();

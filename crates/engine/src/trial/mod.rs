@@ -8,6 +8,7 @@
 //!                                       run when they ran ([`schedule`])
 //!            the log's next call fits   its recorded answer ([`follow`], [`recorded`])
 //!            files, streams, time       the world: kept files, recorded and kept input, writes into memory ([`world`])
+//!            files at the end           told to a host that has asked ([`left`])
 //!            anything else              the trial is lost, and says what was asked for
 //! ```
 //! Nothing outside changes: files are opened for reading only, what is written goes into files in memory or to the host,
@@ -21,6 +22,7 @@ pub mod belt;
 pub mod calls;
 pub mod follow;
 pub mod in_step;
+pub mod left;
 pub mod recorded;
 pub mod schedule;
 pub mod threads;
@@ -67,6 +69,8 @@ pub struct Prepared {
     altered: bool,
     /// The trial is to go its own way at once.
     apart: bool,
+    /// Files whose fate is to be told when the trial ends.
+    pub wanted: Vec<Vec<u8>>,
     /// The trial that follows the log still.
     in_step: Option<in_step::InStep>,
 }
@@ -81,6 +85,14 @@ pub fn alter(e: &mut Engine, g: &mut Gate, alteration: Alteration) -> Answer {
             Some(to) => g.pc = to,
             None => return Answer::Refused("there is no conditional branch here".into()),
         },
+        Alteration::FlipTwo { pc, execution } => match e.other_way(g) {
+            Some(to) => {
+                e.probes.add_from_now(pc, execution, Action::Flip);
+                e.flush();
+                g.pc = to;
+            }
+            None => return Answer::Refused("there is no conditional branch here".into()),
+        },
         Alteration::Force(taken) => match e.ways(g.pc) {
             Some((there, here)) => {
                 e.probes.add_always(g.pc, Action::Force(taken));
@@ -90,6 +102,10 @@ pub fn alter(e: &mut Engine, g: &mut Gate, alteration: Alteration) -> Answer {
             None => return Answer::Refused("there is no conditional branch here".into()),
         },
         Alteration::Skip(to) => g.pc = to,
+        Alteration::Return => match sys::read_u64(g.gpr[4]) {
+            Some(to) => (g.pc, g.gpr[4]) = (to, g.gpr[4].wrapping_add(8)),
+            None => return Answer::Refused("the return address on the stack cannot be read".into()),
+        },
         Alteration::SetRegister(n @ 0..16, value) => g.gpr[n as usize] = value,
         Alteration::SetRegister(_, value) => g.rflags = value & 0xcd5 | g.rflags & !0xcd5,
         Alteration::SetMemory(at, bytes) => {
@@ -275,6 +291,7 @@ pub fn ended(e: &mut Engine, end: TrialEnd) -> ! {
             _ => {}
         }
     }
+    left::tell(e);
     send(e, &Answer::Ended { end, ticks });
     sys::exit_group(0)
 }

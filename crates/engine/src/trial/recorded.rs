@@ -3,7 +3,7 @@
 use super::calls::{Came, buffers, fork, map_file, pass, seek, signal_now, write};
 use super::follow::{self, Found, Recorded};
 use super::world::{self, Backing};
-use super::{schedule, threads, trial};
+use super::{left, schedule, threads, trial};
 use crate::gate::Gate;
 use crate::memory::page_up;
 use crate::replay::calls::{become_child, child_effects, mask_of_wait, wait_mask};
@@ -11,6 +11,7 @@ use crate::replay::replay;
 use crate::replay::serve::send;
 use crate::state::Engine;
 use crate::sys::{self, err, nr};
+use crate::syscalls::process::read_string;
 use crate::syscalls::table::{self, Args};
 use crate::syscalls::{Call, Outcome};
 use crate::threads::Thread;
@@ -53,6 +54,7 @@ pub fn recorded(e: &mut Engine, t: &mut Thread, g: &mut Gate, call: &Recorded) -
         // chdir, fchdir: names start from there.
         80 if n == 0 => drop(pass(80, &record.args)),
         81 if n == 0 => drop(world::real(e, a).map(|real| pass(81, &[real as u64, 0, 0, 0, 0, 0]))),
+        82 | 84 | 87 | 263 | 264 | 316 if n == 0 && left::is_asked(e) => names_as_recorded(e, record),
         nr::CLONE | nr::FORK | nr::VFORK if n == 0 => child_effects(t, g, record),
         nr::CLONE | nr::FORK | nr::VFORK if n > 0 => send(e, &model::serve::Answer::Child(n as u32)),
         nr::RT_SIGSUSPEND if n == -err::EINTR => wait_under(t, sys::read_u64(a)),
@@ -92,16 +94,30 @@ fn open_as_recorded(e: &mut Engine, record: &CallRecord) {
     let backing = match record.file {
         0 if !plain => Backing::Unknown,
         file => {
-            let flags = match record.nr {
-                2 => record.args[1],
-                257 => record.args[2],
-                _ => 0o1001,
+            let (name, flags) = match record.nr {
+                2 => (record.args[0], record.args[1]),
+                257 => (record.args[1], record.args[2]),
+                _ => (record.args[0], 0o1001),
             };
             let file = if flags & world::O_TRUNC != 0 { 0 } else { file };
-            Backing::Kept { file, flags: flags as u32, position: 0 }
+            match left::is_asked(e) && flags & 3 != 0 {
+                true => world::open_named(e, &read_string(name).unwrap_or_default(), file, flags),
+                false => Backing::Kept { file, flags: flags as u32, position: 0 },
+            }
         }
     };
     trial(e).world.put(fd as u32, backing);
+}
+
+/// A file is renamed or removed as recorded.
+fn names_as_recorded(e: &mut Engine, record: &CallRecord) {
+    let path = |n: usize| read_string(record.args[n]).unwrap_or_default();
+    match record.nr {
+        82 => drop(world::rename(e, &path(0), &path(1))),
+        264 | 316 => drop(world::rename(e, &path(1), &path(3))),
+        263 => drop(world::remove(e, &path(1))),
+        _ => drop(world::remove(e, &path(0))),
+    }
 }
 
 /// What the recorded guest wrote with the same call is what it would be: the bytes are the trial's own.

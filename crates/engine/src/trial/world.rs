@@ -4,7 +4,7 @@
 //! files of today opened for reading, files in memory, pipes of the trial's own), the host's ears for the standard
 //! output, or streams of recorded bytes. Names that the trial has written or removed are in an overlay.
 
-use super::{follow, trial};
+use super::{follow, left, trial};
 use crate::replay::descriptors::Written;
 use crate::replay::replay;
 use crate::state::Engine;
@@ -79,10 +79,39 @@ pub fn begin(e: &mut Engine) {
     for file in written {
         overlay_written(e, &file);
     }
+    if left::is_asked(e) {
+        name_opened(e);
+    }
 }
 
-/// A file that the guest wrote before the trial began is as it left it.
-fn overlay_written(e: &mut Engine, written: &Written) {
+/// Files that are open for writing, or were removed, have their names in the world from the start.
+fn name_opened(e: &mut Engine) {
+    let opened: Vec<Written> = replay(e).descriptors.opened_for_writing_so_far();
+    for file in opened {
+        if trial(e).world.overlaid(&file.path).is_none() {
+            overlay_written(e, &file);
+        }
+    }
+    let removed = core::mem::take(&mut replay(e).descriptors.removed);
+    trial(e).world.overlay.extend(removed.into_iter().map(|path| (path, None)));
+}
+
+/// A file that is opened for writing as recorded, under its name; `base` is the kept file that it was.
+pub fn open_named(e: &mut Engine, path: &[u8], base: u32, flags: u64) -> Backing {
+    let name = absolute(path);
+    let file = match trial(e).world.overlaid(&name) {
+        Some(Some(file)) => file,
+        _ => {
+            let file = restored(e, &Written { path: name.clone(), file: base, pieces: Vec::new() });
+            trial(e).world.overlay.push((name, Some(file)));
+            file
+        }
+    };
+    Backing::Real(reopen(file, flags))
+}
+
+/// A file in memory as the guest left it.
+pub fn restored(e: &mut Engine, written: &Written) -> i64 {
     let folder = e.hidden.folder;
     let base = if written.file == 0 { -1 } else { replay(e).open_file(written.file, folder) };
     let file = in_memory(base, base >= 0);
@@ -96,6 +125,12 @@ fn overlay_written(e: &mut Engine, written: &Written) {
             sys::raw(PWRITE, [file as u64, bytes.as_ptr() as u64, bytes.len() as u64, at, 0, 0]);
         }
     }
+    file
+}
+
+/// A file that the guest wrote before the trial began is as it left it.
+fn overlay_written(e: &mut Engine, written: &Written) {
+    let file = restored(e, written);
     let w = &mut trial(e).world;
     w.overlay.push((written.path.clone(), Some(file)));
     let known: Vec<usize> = replay(e)

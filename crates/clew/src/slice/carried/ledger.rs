@@ -4,6 +4,7 @@ use super::descriptors::{Followed, How, Thing};
 use model::log::CallRecord;
 use recording::UnitName;
 use std::collections::HashMap;
+use std::path::Path;
 
 /// Transfers by the kernel that a byte is followed through.
 const MOST_CARRIES: usize = 64;
@@ -142,7 +143,17 @@ impl Ledger {
     /// Who wrote the byte at `offset` of what a call delivered.
     pub fn source(&self, unit: UnitName, record: u64, offset: u64) -> Option<Source> {
         let taken = self.taken.get(&(unit, record)).filter(|t| offset < t.len)?;
-        let (mut thing, mut at, mut before) = (&taken.thing, taken.start + offset, taken.turn);
+        self.wrote(&taken.thing, taken.start + offset, taken.turn)
+    }
+
+    /// Who wrote the byte at `offset` of what is in a file in the end.
+    pub fn in_file(&self, path: &Path, offset: u64) -> Option<Source> {
+        self.wrote(&Thing::File(path.to_owned()), offset, usize::MAX)
+    }
+
+    /// Who wrote a byte of something, before this turn.
+    fn wrote(&self, thing: &Thing, at: u64, before: usize) -> Option<Source> {
+        let (mut thing, mut at, mut before) = (thing, at, before);
         for _ in 0..MOST_CARRIES {
             // A queue may be read by a call that comes back before the one that filled it.
             let counts = |p: &&Piece| matches!(thing, Thing::Queue(_)) || p.turn < before;
@@ -213,6 +224,8 @@ mod tests {
         );
         let from = |offset| l.source(B, 3, offset).map(|s| (s.record, s.offset));
         assert_eq!([0, 1, 2, 3].map(from), [Some((0, 1)), Some((1, 0)), Some((1, 1)), Some((0, 4))]);
+        assert_eq!(l.in_file(Path::new("/f"), 3), Some(Source { unit: A, record: 4, offset: 3 }));
+        assert_eq!((l.in_file(Path::new("/f"), 8), l.in_file(Path::new("/g"), 0)), (None, None));
     }
 
     #[test]
