@@ -5,6 +5,7 @@
 
 mod case;
 mod chaos;
+mod chops;
 mod cli;
 mod crash;
 mod demo;

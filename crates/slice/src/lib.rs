@@ -9,6 +9,7 @@
 
 mod addresses;
 pub mod backward;
+pub mod chops;
 pub mod code;
 mod control;
 mod decisions;
@@ -29,9 +30,10 @@ mod wants;
 pub mod window;
 
 pub use backward::{Backward, Criterion, Omit, Options, Sent, backward};
+pub use chops::{both_sides, from_input, within};
 pub use executed::Executed;
 pub use facts::{Border, Facts, MayDefine, Merge, NoFacts};
-pub use forward::{Forward, chop, forward};
+pub use forward::{Forward, forward};
 pub use graph::{Called, Delivered, Edge, Input, Node, Site, Slice, Why};
 pub use influence::{Influence, influence};
 pub use instances::Instance;

@@ -7,11 +7,12 @@
 mod show;
 
 use crate::case::{self, Ask, At, Branches, Case, Place, Ready, Refusal, branches};
+use crate::chops::Chops;
 use crate::cli::{Color, Order, Switch as Options};
 use crate::message::{self, Messages, Paint};
 use crate::startup::Startup;
 use crate::status;
-use diagnose::{Failing, Oracle, Plan, Search, Trial, order};
+use diagnose::{Failing, Finding, Oracle, Plan, Search, Trial, order};
 use recording::UnitName;
 use session::{EngineProgram, Session};
 use std::path::Path;
@@ -27,6 +28,10 @@ pub struct Answer {
     pub search: Search,
     /// Executions of branches that were candidates.
     pub branches: Branches,
+    /// For each critical predicate, the how-manieth trial it was.
+    pub numbers: Vec<usize>,
+    /// What to read, if that was asked for.
+    pub lines: Option<Chops>,
     pub limits: Vec<String>,
     pub time: Duration,
     /// Time spent in trials.
@@ -99,7 +104,11 @@ impl Job<'_> {
         }
         let place = self.at.is_some();
         let plan = Plan { all: self.options.all || place, tell: place, ..Plan::default() };
+        if self.options.lines {
+            bench.until -= self.share_of_lines();
+        }
         let mut search = Search::default();
+        let mut numbers = Vec::new();
         for (n, round) in rounds.iter().enumerate() {
             let tried = if n == 0 { None } else { found.list.last().map(|p| p.moment) };
             if n > 0 {
@@ -116,7 +125,11 @@ impl Job<'_> {
             let candidates: Vec<Trial> = order.into_iter().map(|n| Trial::flip(list[n].moment)).collect();
             let mut progress = |s: &Search| self.tell(s, found.list.len());
             let more = diagnose::search(&mut bench, &candidates, &case.failing, &case.oracle, &plan, &mut progress);
-            search.absorb(more.map_err(Refusal::internal)?);
+            let more = more.map_err(Refusal::internal)?;
+            let number =
+                |f: &Finding| candidates.iter().position(|c| *c == f.trial).map_or(0, |n| search.tried + n + 1);
+            numbers.extend(more.critical.iter().map(number));
+            search.absorb(more);
             if search.stopped.is_some() || !plan.all && !search.critical.is_empty() {
                 break;
             }
@@ -125,6 +138,12 @@ impl Job<'_> {
             message::stderr("\r\x1b[K");
         }
         limits.append(&mut found.limits);
+        let mut lines = None;
+        if self.options.lines {
+            let mut chops = Chops::find(&case, &mut bench.session, &search.critical, self.share_of_lines())?;
+            limits.append(&mut chops.limits);
+            lines = Some(chops);
+        }
         let spent = bench.spent;
         drop(bench);
         Ok(Answer {
@@ -136,9 +155,16 @@ impl Job<'_> {
             failing: case.failing,
             search,
             branches: found,
+            numbers,
+            lines,
             limits,
             spent,
         })
+    }
+
+    /// Time that is kept for finding out what to read.
+    fn share_of_lines(&self) -> Duration {
+        self.options.budget / 3
     }
 
     fn tell(&self, search: &Search, candidates: usize) {

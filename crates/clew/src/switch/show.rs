@@ -18,7 +18,10 @@ pub fn text(answer: &Answer, paint: Paint) -> String {
     let _ = writeln!(out, "The run fails: {}.", describe_failure(answer));
     let found = &answer.search.critical;
     match found.len() {
-        0 => out.push_str("No critical predicate was found.\n"),
+        0 => {
+            out.push_str("No critical predicate was found.\n");
+            out.extend(answer.lines.as_ref().map(|lines| lines.text_without_predicate(paint)));
+        }
         n => {
             let _ = writeln!(out, "{}:", count(n as u64, "critical predicate"));
         }
@@ -53,6 +56,7 @@ fn one(out: &mut String, answer: &Answer, rank: usize, finding: &Finding, paint:
     if let Some(doubt) = &finding.doubt {
         let _ = writeln!(out, "   suspected only: {doubt}");
     }
+    out.extend(answer.lines.as_ref().map(|lines| lines.text(finding.trial.moment, paint)));
 }
 
 fn more(out: &mut String, found: usize) {
@@ -180,7 +184,7 @@ pub fn json(answer: &Answer) -> String {
     for (name, n) in &s.tally {
         tried[name] = json!(n);
     }
-    let document = json!({
+    let mut document = json!({
         "clew": 1,
         "verb": "switch",
         "recording": answer.recording,
@@ -193,6 +197,9 @@ pub fn json(answer: &Answer) -> String {
         "limits": limits(answer),
         "time": { "seconds": answer.time.as_secs_f64(), "trials": answer.spent.as_secs_f64() },
     });
+    if let Some(lines) = &answer.lines {
+        document["lines"] = lines.common_value();
+    }
     format!("{document:#}\n")
 }
 
@@ -240,6 +247,12 @@ fn finding_value(answer: &Answer, rank: usize, finding: &Finding) -> Value {
     });
     if let Some(doubt) = &finding.doubt {
         value["doubt"] = json!(doubt);
+    }
+    if let Some(number) = answer.numbers.get(rank - 1).filter(|_| is_repair) {
+        value["trial"]["number"] = json!(number);
+    }
+    if let Some(lines) = &answer.lines {
+        value["around"] = lines.value(finding.trial.moment);
     }
     value
 }

@@ -8,9 +8,9 @@
 //! is told.
 
 mod causes;
-mod near;
-mod places;
-mod symptom;
+pub mod near;
+pub mod places;
+pub mod symptom;
 mod values;
 
 use crate::case::{self, Ask, Bench, Branches, Case, Ready, Refusal, branches};

@@ -1,0 +1,96 @@
+//! `clew switch --lines` tells which lines to read around a critical predicate, the nearest first.
+
+mod common;
+
+use common::place::{Place, finish};
+use common::{compile, stderr, stdout};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Output;
+
+/// The number of the first line of a guest with this text.
+fn line_with(guest: &str, text: &str) -> u64 {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests").join(format!("{guest}.c"));
+    let source = std::fs::read_to_string(source).expect("the source is there");
+    source.lines().position(|l| l.contains(text)).expect("the line is there") as u64 + 1
+}
+
+/// Searches a guest that should have printed `expected`.
+fn search(place: &Place, guest: &str, arguments: &[&str], expected: &str, options: &[&str]) -> Output {
+    let program = compile(guest, &place.folder);
+    let file = place.folder.join("expected");
+    std::fs::write(&file, expected).expect("the file can be written");
+    let mut switch = place.clew(["switch", "--lines", "--expect"]);
+    switch.arg(file).args(options).arg("--").arg(&program).args(arguments);
+    finish(switch, b"")
+}
+
+fn answer(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}{}", stdout(output), stderr(output)))
+}
+
+fn lines(list: &Value) -> Vec<u64> {
+    list.as_array().expect("a list").iter().filter_map(|l| l["line"].as_u64()).collect()
+}
+
+#[test]
+fn lines_between_input_and_failure_are_read_outwards_from_the_predicate() {
+    let place = Place::new("chops-grade");
+    let output = search(&place, "chops_grade", &["40", "7"], "7\nlow\n10\n", &["--json"]);
+    let answer = answer(&output);
+    let critical = line_with("chops_grade", "/* critical */");
+    let found = answer["candidates"].as_array().expect("a list").iter().find(|c| c["line"] == critical);
+    let found = found.unwrap_or_else(|| panic!("the predicate is found: {answer:#}"));
+    let read = lines(&found["around"]["lines"]);
+    assert_eq!(read[0], critical, "the predicate itself is first: {read:?}");
+    for (text, inside) in
+        [("/* fault", true), ("/* input", true), ("/* symptom", true), ("/* constant", false), ("/* elsewhere", false)]
+    {
+        assert_eq!(read.contains(&line_with("chops_grade", text)), inside, "{text}: {found:#}");
+    }
+    let fault = read.iter().position(|l| *l == line_with("chops_grade", "/* fault"));
+    assert!(fault.is_some_and(|n| n < 3), "{read:?}");
+    let input = lines(&answer["lines"]["from_input"]);
+    assert!(read.iter().all(|l| input.contains(l)), "{read:?} is part of {input:?}");
+    let both = found["around"]["both_sides"].as_u64().expect("a number") as usize;
+    let executed = answer["lines"]["executed_lines"].as_u64().expect("a number") as usize;
+    assert!(read.len() <= both && both < executed, "{} of {both} of {executed}", read.len());
+    assert_eq!(found["trial"]["number"].as_u64().map(|n| n >= 1), Some(true));
+    place.done();
+}
+
+#[test]
+fn people_are_told_what_to_read() {
+    let place = Place::new("chops-text");
+    let output = search(&place, "chops_grade", &["40", "7"], "7\nlow\n10\n", &[]);
+    let text = stdout(&output);
+    assert!(text.contains("to read, the nearest first: "), "{text}");
+    let fault = format!("chops_grade.c:{}", line_with("chops_grade", "/* fault"));
+    assert!(text.contains(&fault), "{text}");
+    place.done();
+}
+
+#[test]
+fn without_a_predicate_what_lies_between_input_and_failure_is_told() {
+    let place = Place::new("chops-data");
+    let output = search(&place, "chops_data", &["40"], "5\n", &["--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}{}", stdout(&output), stderr(&output));
+    let answer = answer(&output);
+    let read = lines(&answer["lines"]["from_input"]);
+    assert!(read.contains(&line_with("chops_data", "/* fault")), "{answer:#}");
+    let output = search(&place, "chops_data", &["40"], "5\n", &[]);
+    assert!(stdout(&output).contains("To read, the nearest to the failure first: "), "{}", stdout(&output));
+    place.done();
+}
+
+#[test]
+fn without_input_both_sides_of_the_predicate_are_told() {
+    let place = Place::new("chops-no-input");
+    let output = search(&place, "switch_output", &[], "1 0 1 0 \n", &["--json"]);
+    let answer = answer(&output);
+    assert_eq!(answer["lines"]["from_input"], Value::Null, "{answer:#}");
+    let around = &answer["candidates"][0]["around"];
+    assert_eq!(lines(&around["lines"]).len() as u64, around["both_sides"].as_u64().expect("a number"));
+    assert!(lines(&around["lines"]).contains(&line_with("switch_output", "base[2]")), "{around:#}");
+    place.done();
+}
