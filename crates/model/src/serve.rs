@@ -3,6 +3,7 @@
 //! A request is one packet from the host; every request has one answer, which comes as `Report::Answer`. `Run` and `Step`
 //! are answered when the guest stops. Any packet that comes meanwhile stops it.
 
+pub use crate::look::Look;
 use crate::wire::{Reader, Replayed, Writer};
 use crate::{GuestAddr, Mode};
 use alloc::{string::String, vec::Vec};
@@ -65,6 +66,8 @@ pub enum Request {
     },
     /// What the guest is to do other than recorded, here.
     Alter(Alteration),
+    /// A trial is to tell what memory holds at these executions, which count from now on.
+    Looks(Vec<Look>),
     /// The guest goes on by itself, in a world made from the recording.
     Trial(TrialLimits),
     /// The log counts no longer, and this thread is the one that goes on. The guest computes by itself until it wants
@@ -247,6 +250,8 @@ pub enum Answer {
         stream: u8,
         bytes: Vec<u8>,
     },
+    /// A trial came to the execution of this look: what memory held, as far as it could be read.
+    Looked(u32, Vec<u8>),
     /// A trial made the fork that was recorded: this child is taken to have done what it did, and does not run.
     Child(u32),
     Ended {
@@ -434,6 +439,11 @@ impl Request {
                 w.u8(l.belt as u8);
             }
             Request::Quit => w.u8(15),
+            Request::Looks(list) => {
+                w.u8(17);
+                w.u32(list.len() as u32);
+                list.iter().for_each(|l| l.encode(&mut w));
+            }
             Request::Predicates { ranges, places, keep } => {
                 w.u8(40);
                 w.u32(ranges.len() as u32);
@@ -486,6 +496,7 @@ impl Request {
                 Request::Trial(TrialLimits { ticks: r.u64()?, memory: r.u64()?, output: r.u64()?, belt: r.u8()? != 0 })
             }
             15 => Request::Quit,
+            17 => Request::Looks(r.list(Look::decode)?),
             40 => Request::Predicates {
                 ranges: r.list(|r| Some((r.u64()?, r.u64()?)))?,
                 places: r.list(Reader::u64)?,
@@ -578,6 +589,11 @@ impl Answer {
                 w.u8(11);
                 w.u32(*pid);
             }
+            Answer::Looked(number, bytes) => {
+                w.u8(12);
+                w.u32(*number);
+                w.bytes(bytes);
+            }
         }
         w.0
     }
@@ -621,6 +637,7 @@ impl Answer {
                 total: r.u64()?,
             },
             11 => Answer::Child(r.u32()?),
+            12 => Answer::Looked(r.u32()?, r.bytes()?.to_vec()),
             _ => return None,
         })
     }
@@ -728,6 +745,8 @@ mod tests {
         };
         check_answer(Answer::Stopped { why: Why::Changed { since: moment }, place, collected });
         check_answer(Answer::Child(7));
+        check_answer(Answer::Looked(7, alloc::vec![1]));
+        check_request(Request::Looks(alloc::vec![Look { pc: 1, execution: 2, addr: 3, len: 4 }]));
         check_answer(Answer::Ended { end: TrialEnd::Signaled { signal: 11, moment, addr: 8 }, ticks: 3 });
         check_answer(Answer::Threads(alloc::vec![ThreadInfo {
             number: 1,

@@ -82,6 +82,17 @@ fn run_unless(
     unwanted: &AtomicBool,
 ) -> Result<TrialOutcome, Error> {
     done(live.ask(&Request::Alter(alteration))?)?;
+    hear_trial(live, budget, hopeless, unwanted, &mut |_, _| {})
+}
+
+/// Lets an altered guest go on by itself. `looked` hears what memory held where that was asked for.
+pub(crate) fn hear_trial(
+    live: &Live,
+    budget: &Budget,
+    hopeless: &dyn Fn(&[Piece]) -> bool,
+    unwanted: &AtomicBool,
+    looked: &mut dyn FnMut(u32, Vec<u8>),
+) -> Result<TrialOutcome, Error> {
     done(live.ask(&Request::Trial(budget.limits))?)?;
     let begun = Instant::now();
     let (mut output, mut children) = (Vec::new(), Vec::new());
@@ -96,6 +107,7 @@ fn run_unless(
                 }
             }
             Ok(Answer::Child(pid)) => children.push(pid),
+            Ok(Answer::Looked(number, bytes)) => looked(number, bytes),
             Ok(Answer::Ended { end, ticks }) => {
                 return Ok(TrialOutcome { end, ticks, output, given_up: false, children });
             }

@@ -21,6 +21,7 @@ pub mod belt;
 pub mod calls;
 pub mod follow;
 pub mod in_step;
+pub mod looks;
 pub mod recorded;
 pub mod schedule;
 pub mod threads;
@@ -275,6 +276,7 @@ pub fn ended(e: &mut Engine, end: TrialEnd) -> ! {
             _ => {}
         }
     }
+    e.close_trace();
     send(e, &Answer::Ended { end, ticks });
     sys::exit_group(0)
 }
