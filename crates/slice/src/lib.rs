@@ -22,6 +22,7 @@ pub mod insn;
 mod instances;
 #[cfg(test)]
 mod made;
+pub mod pair;
 mod quick;
 pub mod registers;
 pub mod sites;
@@ -37,6 +38,7 @@ pub use forward::{Forward, forward};
 pub use graph::{Called, Delivered, Edge, Input, Node, Site, Slice, Why};
 pub use influence::{Influence, influence};
 pub use instances::Instance;
+pub use pair::Pair;
 pub use registers::RegId;
 pub use sites::Sites;
 pub use window::{Builder, CallEffects, Prepare, Window};
