@@ -12,7 +12,8 @@
 //! May miss: what is beyond the window that `why::symptom` traces; all input counts, not only the part that makes the
 //! failure.
 
-use crate::case::{Case, Refusal, is_raised};
+use crate::case::{Bench, Case, Refusal, is_raised};
+use crate::dual::Beside;
 use crate::message::Paint;
 use crate::show::count;
 use crate::slice::lines::{self, Squash};
@@ -21,7 +22,7 @@ use crate::why::places::Places;
 use crate::why::symptom::{self, Mapped, Symptom};
 use diagnose::{Failure, Finding};
 use model::serve::{Moment, Predicate};
-use report::SliceLine;
+use report::{SliceLine, Step};
 use serde_json::{Value, json};
 use session::Session;
 use slice::{Criterion, Forward, Instance, Slice};
@@ -51,6 +52,8 @@ pub struct Chops {
 
 /// Lines around one predicate.
 struct Around {
+    /// How it leads to the failure, compared with the repaired run.
+    way: Vec<Step>,
     /// Own lines of its bidirectional slice.
     both_sides: usize,
     /// BiChop, by distance from the predicate.
@@ -61,10 +64,11 @@ impl Chops {
     /// Finds the lines for the first of these findings; of none, what the symptom and the input have in common.
     pub fn find(
         case: &Case<'_>,
-        session: &mut Session,
+        bench: &mut Bench<'_>,
         findings: &[Finding],
         within: Duration,
     ) -> Result<Chops, Refusal> {
+        let (session, budget) = (&mut bench.session, bench.budget);
         let until = Instant::now() + within;
         let mut stop = || Instant::now() > until || is_raised(&case.interrupted);
         let told = symptom::arguments(session)?;
@@ -79,12 +83,17 @@ impl Chops {
         };
         let mut work = Work::new(&symptom, &mapped);
         let input = slice::from_input(&symptom.window, &symptom.slice, &told, &mut stop);
-        let input = Some(input).filter(|chop| chop.size > 0);
+        // Of half a walk nobody knows what it would still have reached.
+        let is_half = input.cut && !symptom.slice.cut;
+        let input = Some(input).filter(|chop| chop.size > 0 && !is_half);
         let died = match case.failing.failure {
             Failure::Crash { pc, .. } => Some(pc),
             _ => None,
         };
         let mut chops = Chops { limits: symptom.limits.clone(), ..Chops::default() };
+        if is_half {
+            chops.limits.push("what the input had an influence on is not known: there was no time".into());
+        }
         (chops.from_input, chops.executed) = match &input {
             Some(chop) => {
                 let (lines, executed) = work.lines(chop, died);
@@ -97,7 +106,16 @@ impl Chops {
         for (finding, instance) in first.iter().zip(places) {
             match instance {
                 Some(at) => {
-                    let around = work.around(&at, input.as_ref(), &mut stop);
+                    let mut around = work.around(&at, input.as_ref(), &mut stop);
+                    let (criterion, symptom) = (&symptom.start.criterion, symptom.start.moment);
+                    let beside = Beside { case, mapped: &mapped, budget: &budget, criterion, symptom };
+                    match beside.way(session, &finding.trial, &mut work.places, &mut stop) {
+                        Ok(way) => around.way = way,
+                        Err(why) => {
+                            let place = work.places.of(finding.trial.moment.pc).short();
+                            chops.limits.push(format!("how {place} leads to the failure is not told: {why}"));
+                        }
+                    }
                     chops.predicates.insert(finding.trial.moment, around);
                 }
                 None => {
@@ -115,12 +133,22 @@ impl Chops {
     /// What to read around a predicate, as text; nothing if that is not known.
     pub fn text(&self, predicate: Moment, paint: Paint) -> String {
         let Some(around) = self.predicates.get(&predicate) else { return String::new() };
+        let mut out = String::new();
+        if !around.way.is_empty() {
+            out.push_str("   how it leads to the failure:\n");
+        }
+        let width = around.way.iter().map(|s| s.place.short().len()).max().unwrap_or(0);
+        for step in &around.way {
+            let place = format!("{:width$}", step.place.short());
+            let source = step.place.source.as_deref().unwrap_or_default();
+            let _ = writeln!(out, "     {}  {}: {source}", paint.strong(&place), step.by);
+        }
         let lines = count(around.lines.len() as u64, "line");
         let what = match self.from_input {
             Some(_) => "what led to it and what it led to, between the input and the failure",
             None => "what led to it and what it led to",
         };
-        let mut out = format!("   to read, the nearest first: {lines} of {} executed, {what}\n", self.executed);
+        let _ = writeln!(out, "   to read, the nearest first: {lines} of {} executed, {what}", self.executed);
         list(&mut out, &around.lines, paint);
         out
     }
@@ -141,6 +169,7 @@ impl Chops {
     pub fn value(&self, predicate: Moment) -> Value {
         let Some(around) = self.predicates.get(&predicate) else { return Value::Null };
         json!({
+            "way": around.way.iter().map(step_value).collect::<Vec<_>>(),
             "both_sides": around.both_sides,
             "lines": around.lines.iter().map(line_value).collect::<Vec<_>>(),
         })
@@ -163,6 +192,17 @@ fn list(out: &mut String, lines: &[SliceLine], paint: Paint) {
     if lines.len() > SHOWN {
         let _ = writeln!(out, "     … and {} more (--json has them all)", lines.len() - SHOWN);
     }
+}
+
+fn step_value(step: &Step) -> Value {
+    json!({
+        "file": step.place.file,
+        "line": step.place.line,
+        "function": step.place.function,
+        "address": step.place.address,
+        "source": step.place.source,
+        "by": step.by,
+    })
 }
 
 fn line_value(line: &SliceLine) -> Value {
@@ -225,7 +265,7 @@ impl<'a> Work<'a> {
             Some(input) => self.lines(&slice::within(&both, input), None).0,
             None => all.clone(),
         };
-        Around { both_sides: all.len(), lines }
+        Around { way: Vec::new(), both_sides: all.len(), lines }
     }
 
     /// Own lines of a slice, the nearest first, and how many were executed in all.

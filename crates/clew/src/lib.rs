@@ -10,6 +10,7 @@ mod cli;
 mod crash;
 mod demo;
 mod doctor;
+mod dual;
 mod ending;
 mod find;
 mod gdb;

@@ -94,3 +94,47 @@ fn without_input_both_sides_of_the_predicate_are_told() {
     assert!(lines(&around["lines"]).contains(&line_with("switch_output", "base[2]")), "{around:#}");
     place.done();
 }
+
+/// The way from the critical predicate of a guest to its symptom: texts that mark lines, and what is said about them.
+fn check_way(guest: &str, expected: &str, stations: &[(&str, &str)]) {
+    let place = Place::new(guest);
+    let output = search(&place, guest, &["4"], expected, &["--json"]);
+    let answer = answer(&output);
+    let critical = line_with(guest, "/* critical");
+    let found = answer["candidates"].as_array().expect("a list").iter().find(|c| c["line"] == critical);
+    let found = found.unwrap_or_else(|| panic!("the predicate is found: {answer:#}"));
+    let way = found["around"]["way"].as_array().expect("a list");
+    let told: Vec<(u64, &str)> = way.iter().map(|s| (s["line"].as_u64().unwrap(), s["by"].as_str().unwrap())).collect();
+    let wanted: Vec<(u64, &str)> = stations.iter().map(|(mark, by)| (line_with(guest, mark), *by)).collect();
+    let mut rest = told.iter();
+    for station in &wanted {
+        assert!(rest.any(|s| s == station), "{station:?} in {told:?}: {:#}", answer["limits"]);
+    }
+    place.done();
+}
+
+#[test]
+fn what_the_failing_run_does_too_much_is_followed_to_the_symptom() {
+    check_way(
+        "dual_extra",
+        "8\n",
+        &[
+            ("/* critical", "goes the other way in the repaired run"),
+            ("/* extra", "runs in the failing run only"),
+            ("/* wrong", "stores 9 instead of 4"),
+        ],
+    );
+}
+
+#[test]
+fn what_the_failing_run_lacks_is_followed_to_the_symptom() {
+    check_way(
+        "dual_stale",
+        "14\n",
+        &[
+            ("/* critical", "goes the other way in the repaired run"),
+            ("/* missing", "stores 7 in the repaired run only"),
+            ("/* wrong", "stores 6 instead of 14"),
+        ],
+    );
+}

@@ -140,7 +140,7 @@ impl Job<'_> {
         limits.append(&mut found.limits);
         let mut lines = None;
         if self.options.lines {
-            let mut chops = Chops::find(&case, &mut bench.session, &search.critical, self.share_of_lines())?;
+            let mut chops = Chops::find(&case, &mut bench, &search.critical, self.share_of_lines())?;
             limits.append(&mut chops.limits);
             lines = Some(chops);
         }
