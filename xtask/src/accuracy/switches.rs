@@ -24,8 +24,8 @@ struct Lines {
     executed: u64,
     both_sides: Option<u64>,
     from_input: Option<u64>,
-    /// BiChop, or what takes its place where no predicate was found.
-    chop: u64,
+    /// BiChop, or what takes its place where no predicate was found; nothing if neither is known.
+    chop: Option<u64>,
     /// Lines up to the first one of the root cause, when they are read by distance.
     examined: Option<usize>,
 }
@@ -103,7 +103,7 @@ impl Lines {
             executed: answer["lines"]["executed_lines"].as_u64().unwrap_or(0),
             both_sides: around.and_then(|a| a["both_sides"].as_u64()),
             from_input: from_input.map(|l| l.len() as u64),
-            chop: list.map_or(0, |l| l.len() as u64),
+            chop: list.map(|l| l.len() as u64),
             examined,
         }
     }
@@ -115,8 +115,12 @@ impl Lines {
             self.executed.to_string(),
             or_none(self.both_sides),
             or_none(self.from_input),
-            share(self.chop),
-            self.examined.map_or("not in it".into(), |n| n.to_string()),
+            or_none(self.chop),
+            match (self.examined, self.chop) {
+                (Some(n), _) => n.to_string(),
+                (None, Some(_)) => "not in it".into(),
+                (None, None) => "–".into(),
+            },
         ]
     }
 }
@@ -133,7 +137,7 @@ fn total(measured: &[Measured<Row>]) -> String {
     let rows: Vec<&Row> = measured.iter().filter_map(|m| m.result.as_ref().ok()).collect();
     let count = |wanted: &dyn Fn(&Row) -> bool| rows.iter().filter(|r| wanted(r)).count();
     let all = measured.len();
-    let small = |r: &Row| r.lines.chop * 100 < 16 * r.lines.executed;
+    let small = |r: &Row| r.lines.chop.is_some_and(|n| n * 100 < 16 * r.lines.executed);
     let [within_3, within_20] = [3, 20].map(|most| count(&|r| r.lines.examined.is_some_and(|n| n <= most)));
     format!(
         "A critical predicate was found by LEFS for {} and by PRIOR for {} of {all} bugs, one at or near the root by LEFS for {} and \
