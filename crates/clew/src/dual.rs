@@ -25,15 +25,17 @@ use report::Step;
 use session::{Budget, Candidate, Session};
 use slice::insn::Control;
 use slice::pair::At;
-use slice::{Criterion, Executed, Input, Pair, Prepare, Slice, Why, Window};
+use slice::{Criterion, Executed, Input, Node, Pair, Prepare, Slice, Why, Window};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 
 /// Instructions between the change and the symptom, at most: each takes some hundred bytes.
 const MOST_INSTRUCTIONS: u64 = 3_000_000;
 const MOST_NODES: usize = 1_000_000;
-/// Stores whose values are compared, those nearest to the symptom.
+/// Stores whose values are compared at a time: first those nearest to the symptom.
 const MOST_LOOKS: usize = 400;
+/// Ways that are looked at; each takes two more runs.
+const ROUNDS: usize = 8;
 /// Steps of a way, at most.
 const LONGEST: usize = 40;
 
@@ -131,9 +133,10 @@ impl Beside<'_> {
         let how = slice::Options { edges: true, most_nodes: MOST_NODES, ..slice::Options::default() };
         let slice = slice::backward(&failing, self.criterion, &how, facts, stop);
         let pair = Pair::new(&failing, &repaired);
-        let mut runs = Runs::new(trial, &failing, &repaired, &pair, &slice);
-        runs.compare_values(session, &change, self.budget)?;
-        let way = runs.way().ok_or("no dependence that differs in the repaired run leads from it to the failure")?;
+        let mut runs = Runs::new(trial, (&failing, &repaired), &pair, &slice, places);
+        let mut looking = Looking { session, change: &change, budget: self.budget };
+        let way = runs.find(&mut looking)?;
+        let way = way.ok_or("no dependence that differs in the repaired run leads from it to the failure")?;
         let mut squash = Squash::new(&failing, false);
         Ok(runs.tell(&way, places, &mut squash))
     }
@@ -144,10 +147,45 @@ impl Beside<'_> {
 enum Station {
     /// The branch that was switched.
     Switched,
-    /// An execution of the repaired run that the failing one lacks: address of its code, and what it stored.
-    Missing(u64, Option<Stored>),
+    /// A store of the repaired run that the failing one lacks: its number among those, and what it stored.
+    Missing(usize, Option<Stored>),
     /// A node of the failing run's slice.
     Node(u32),
+}
+
+/// Runs both again and looks at memory.
+struct Looking<'a> {
+    session: &'a mut Session,
+    change: &'a Candidate,
+    budget: &'a Budget,
+}
+
+impl Looking<'_> {
+    fn unchanged(&mut self, looks: &[Look]) -> Result<Vec<Option<Stored>>, String> {
+        self.look(&Candidate { moment: self.change.moment, alteration: Alteration::Null }, looks)
+    }
+
+    fn changed(&mut self, looks: &[Look]) -> Result<Vec<Option<Stored>>, String> {
+        self.look(self.change, looks)
+    }
+
+    fn look(&mut self, candidate: &Candidate, looks: &[Look]) -> Result<Vec<Option<Stored>>, String> {
+        if looks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found = self.session.looking_trial(candidate, self.budget, looks).map_err(|e| e.to_string())?;
+        Ok(found.into_iter().map(|bytes| bytes.map(|b| Stored::of(&b))).collect())
+    }
+}
+
+/// A store of the repaired run that has no counterpart.
+#[derive(Clone, Copy, Debug)]
+struct Missing {
+    at: At,
+    /// Where it is shown: its own place, or the call from own code that led to it.
+    shown: u64,
+    /// It is in own code.
+    own: bool,
 }
 
 /// Both runs, and what is known about them.
@@ -161,30 +199,40 @@ struct Runs<'a> {
     there: Vec<There>,
     here: HashMap<At, Fact>,
     others: HashMap<At, Fact>,
-    /// Stores of the repaired run alone: where in it, and its code.
-    missing: Vec<(At, u64)>,
+    /// Stores of the repaired run alone that the failing run's slice would have used.
+    missing: Vec<Missing>,
     values_missing: HashMap<At, Stored>,
     /// Whom each node uses.
     makers: Vec<Vec<u32>>,
 }
 
 impl<'a> Runs<'a> {
-    fn new(trial: &'a Trial, failing: &Window, repaired: &Window, pair: &'a Pair, slice: &'a Slice) -> Runs<'a> {
+    fn new(
+        trial: &'a Trial,
+        (failing, repaired): (&Window, &Window),
+        pair: &'a Pair,
+        slice: &'a Slice,
+        places: &mut Places<'_>,
+    ) -> Runs<'a> {
         let nodes: HashSet<At> = slice.nodes.iter().skip(1).map(|n| (n.execution, n.insn)).collect();
         let there: HashSet<At> = nodes.iter().filter_map(|at| pair.counterpart(*at)).collect();
         let here = facts_of(failing, &|at| nodes.contains(&at));
         let mut missing = Vec::new();
         let wanted = wanted_before(slice);
+        let mut squash = Squash::new(repaired, false);
         repaired.each(&mut |e: &Executed<'_>| {
             let at = (e.execution, e.insn);
             let stores = e.code.mem.iter().zip(e.touched).filter(|(m, _)| m.write);
             let hits =
                 |(_, (addr, len)): (_, &(u64, u64))| (*addr..addr + len.min(&64)).any(|b| wanted.contains_key(&b));
             if !pair.is_in_both(at) && stores.into_iter().any(hits) {
-                missing.push((at, e.code.pc));
+                let pc = e.code.pc;
+                let node = Node { pc, segment: e.segment, ..slice.nodes[0] };
+                let shown = squash.shown(&node, &mut places.origins).map_or(pc, |(_, pc)| pc);
+                missing.push(Missing { at, shown, own: places.is_own(pc) });
             }
         });
-        let alone: HashSet<At> = missing.iter().map(|(at, _)| *at).collect();
+        let alone: HashSet<At> = missing.iter().map(|m| m.at).collect();
         let others = facts_of(repaired, &|at| there.contains(&at) || alone.contains(&at));
         let mut makers = vec![Vec::new(); slice.nodes.len()];
         for edge in &slice.edges {
@@ -236,40 +284,54 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// Runs both again and looks what stores stored.
-    fn compare_values(&mut self, session: &mut Session, change: &Candidate, budget: &Budget) -> Result<(), String> {
-        let mut asked: Vec<(u32, Look, Look)> = Vec::new();
-        for node in self.visited().0 {
-            let at = self.at(node);
-            let Some(other) = self.pair.counterpart(at) else { continue };
-            let looks = self.here.get(&at).and_then(Fact::look).zip(self.others.get(&other).and_then(Fact::look));
-            // The switched branch itself is not counted where the run begins.
-            let Some((one, two)) = looks.filter(|(one, _)| one.pc != self.trial.moment.pc) else { continue };
-            asked.push((node, one, two));
-            if asked.len() >= MOST_LOOKS {
-                break;
+    /// Looks for a way, and at the values on it, until no more of it turns out to be the same in both runs.
+    fn find(&mut self, looking: &mut Looking<'_>) -> Result<Option<Vec<Station>>, String> {
+        let nearest = self.visited().0;
+        self.compare_values(&nearest, looking)?;
+        self.look_at_missing(looking)?;
+        for _ in 0..ROUNDS {
+            let Some(way) = self.way() else { return Ok(None) };
+            let node = |s: &Station| match s {
+                Station::Node(n) => Some(*n).filter(|n| self.there[*n as usize] == There::Unknown),
+                _ => None,
+            };
+            let unknown: Vec<u32> = way.iter().filter_map(node).collect();
+            if !self.compare_values(&unknown, looking)? {
+                return Ok(Some(way));
             }
         }
-        let missing: Vec<(At, Look)> = self
-            .missing
-            .iter()
-            .filter_map(|(at, _)| Some((*at, self.others.get(at)?.look()?)))
-            .take(MOST_LOOKS)
-            .collect();
-        let unchanged = Candidate { moment: change.moment, alteration: Alteration::Null };
-        let one: Vec<Look> = asked.iter().map(|a| a.1).collect();
-        let two: Vec<Look> = asked.iter().map(|a| a.2).chain(missing.iter().map(|m| m.1)).collect();
-        let here = session.looking_trial(&unchanged, budget, &one).map_err(|e| e.to_string())?;
-        let there = session.looking_trial(change, budget, &two).map_err(|e| e.to_string())?;
-        for (n, (node, ..)) in asked.iter().enumerate() {
-            if let (Some(one), Some(two)) = (&here[n], &there[n]) {
-                let (one, two) = (Stored::of(one), Stored::of(two));
+        Ok(self.way())
+    }
+
+    /// Runs both again and looks what these stored; answers whether some stored the same.
+    fn compare_values(&mut self, nodes: &[u32], looking: &mut Looking<'_>) -> Result<bool, String> {
+        let looks = |node: u32| {
+            let at = self.at(node);
+            let other = self.pair.counterpart(at)?;
+            let (one, two) = (self.here.get(&at)?.look()?, self.others.get(&other)?.look()?);
+            // The switched branch itself is not counted where the run begins.
+            (one.pc != self.trial.moment.pc).then_some((node, one, two))
+        };
+        let asked: Vec<(u32, Look, Look)> = nodes.iter().filter_map(|n| looks(*n)).take(MOST_LOOKS).collect();
+        let here = looking.unchanged(&asked.iter().map(|a| a.1).collect::<Vec<_>>())?;
+        let there = looking.changed(&asked.iter().map(|a| a.2).collect::<Vec<_>>())?;
+        let mut any = false;
+        for ((node, ..), values) in asked.iter().zip(here.into_iter().zip(there)) {
+            if let (Some(one), Some(two)) = values {
+                any |= one == two;
                 self.there[*node as usize] = if one == two { There::Same } else { There::Stored(one, two) };
             }
         }
-        for ((at, _), value) in missing.iter().zip(&there[asked.len()..]) {
-            self.values_missing.extend(value.as_ref().map(|v| (*at, Stored::of(v))));
-        }
+        Ok(any)
+    }
+
+    /// Looks what the repaired run alone stored.
+    fn look_at_missing(&mut self, looking: &mut Looking<'_>) -> Result<(), String> {
+        let look = |m: &Missing| Some((m.at, self.others.get(&m.at)?.look()?));
+        let asked: Vec<(At, Look)> = self.missing.iter().filter_map(look).take(MOST_LOOKS).collect();
+        let values = looking.changed(&asked.iter().map(|a| a.1).collect::<Vec<_>>())?;
+        let known = asked.iter().zip(values).filter_map(|((at, _), value)| Some((*at, value?)));
+        self.values_missing = known.collect();
         Ok(())
     }
 
@@ -307,16 +369,17 @@ impl<'a> Runs<'a> {
             way[0] = Station::Switched;
             return Some(way);
         }
-        // Something was used that the repaired run has overwritten.
+        // Something was used that the repaired run has overwritten: by own code, if possible, and near the symptom.
         let wanted = wanted_before(self.slice);
-        let reached = |node: u32| node == 0 || through.contains_key(&node);
-        let found = self.missing.iter().rev().find_map(|(at, pc)| {
-            let (addr, len) = self.others.get(at)?.stored?;
+        let rank: HashMap<u32, usize> = [0].iter().chain(&order).enumerate().map(|(n, node)| (*node, n)).collect();
+        let user_of = |m: &Missing| {
+            let (addr, len) = self.others.get(&m.at)?.stored?;
             let users = (addr..addr + len).filter_map(|b| wanted.get(&b)).flatten();
-            users.copied().find(|n| reached(*n)).map(|user| (*at, *pc, user))
-        });
-        let (at, pc, user) = found?;
-        let missing = Station::Missing(pc, self.values_missing.get(&at).copied());
+            users.copied().filter(|n| rank.contains_key(n)).min_by_key(|n| rank[n])
+        };
+        let found = self.missing.iter().enumerate().rev().filter_map(|(n, m)| Some((n, m, user_of(m)?)));
+        let (n, missing, user) = found.min_by_key(|(_, m, user)| (!m.own, rank[user]))?;
+        let missing = Station::Missing(n, self.values_missing.get(&missing.at).copied());
         Some([Station::Switched, missing].into_iter().chain(onward(user)).collect())
     }
 
@@ -326,8 +389,14 @@ impl<'a> Runs<'a> {
         for station in way {
             let (pc, by, telling) = match station {
                 Station::Switched => (self.trial.moment.pc, "goes the other way in the repaired run".into(), true),
-                Station::Missing(pc, Some(value)) => (*pc, format!("stores {value} in the repaired run only"), true),
-                Station::Missing(pc, None) => (*pc, "runs in the repaired run only".into(), true),
+                Station::Missing(n, value) => {
+                    let missing = &self.missing[*n];
+                    let by = match value.filter(|_| missing.own) {
+                        Some(value) => format!("stores {value} in the repaired run only"),
+                        None => "runs in the repaired run only".into(),
+                    };
+                    (missing.shown, by, true)
+                }
                 Station::Node(node) => {
                     let at = &self.slice.nodes[*node as usize];
                     let Some((_, pc)) = squash.shown(at, &mut places.origins) else { continue };
@@ -336,9 +405,14 @@ impl<'a> Runs<'a> {
                 }
             };
             let place = places.of(pc);
+            // A brace is where a function sets up its frame; nobody learns anything from it.
+            if place.source.as_ref().is_some_and(|text| !text.contains(char::is_alphanumeric)) {
+                continue;
+            }
+            let is_first = steps.len() == 1;
             match steps.last_mut().filter(|(last, _)| last.place.line == place.line && last.place.full == place.full) {
-                // A line is told by the last of its instructions of which something is known.
-                Some((last, known)) if telling || !*known => (last.by, *known) = (by, telling),
+                // A line is told by the last of its instructions of which something is known; the first as switched.
+                Some((last, known)) if !is_first && (telling || !*known) => (last.by, *known) = (by, telling),
                 Some(_) => {}
                 None => steps.push((Step { place, by }, telling)),
             }
