@@ -20,7 +20,7 @@ use crate::slice::tracing::{self, Gathering};
 use crate::why::places::Places;
 use crate::why::symptom::Mapped;
 use diagnose::Trial;
-use model::serve::{Alteration, Look};
+use model::serve::{Alteration, Look, TrialLimits};
 use report::Step;
 use session::{Budget, Candidate, Session};
 use slice::insn::Control;
@@ -31,6 +31,11 @@ use std::fmt;
 
 /// Instructions between the change and the symptom, at most: each takes some hundred bytes.
 const MOST_INSTRUCTIONS: u64 = 3_000_000;
+/// The same in ticks, which are known before anything is traced.
+const MOST_TICKS: u64 = 1_000_000;
+/// Ticks that the repaired run may take, for each that the failing run takes to its symptom, and besides.
+const LONGER: u64 = 4;
+const MORE_TICKS: u64 = 100_000;
 const MOST_NODES: usize = 1_000_000;
 /// Stores whose values are compared at a time: first those nearest to the symptom.
 const MOST_LOOKS: usize = 400;
@@ -113,6 +118,13 @@ impl Beside<'_> {
         places: &mut Places<'_>,
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<Step>, String> {
+        let ticks = self.symptom.tick.saturating_sub(trial.moment.tick);
+        if ticks > MOST_TICKS {
+            return Err(too_far());
+        }
+        // What it does long after the symptom says nothing about it.
+        let most = self.budget.limits.ticks.min(LONGER * ticks + MORE_TICKS);
+        let budget = Budget { limits: TrialLimits { ticks: most, ..self.budget.limits }, ..*self.budget };
         let mut program = Program::new(session, &self.mapped.loaded, &self.mapped.paths, true);
         let facts = program.as_mut().map_err(|e| e.to_string())?;
         let prepare = Prepare { bypass: true, frames: false };
@@ -121,25 +133,29 @@ impl Beside<'_> {
         let calls = calls.into_iter().filter(|c| c.tick >= trial.moment.tick).collect();
         let failing = traced.builder.finish(facts, calls, prepare);
         if failing.instructions() > MOST_INSTRUCTIONS {
-            return Err(format!("more than {MOST_INSTRUCTIONS} instructions lie between it and the failure"));
+            return Err(too_far());
         }
         let gathering = Gathering::default();
         let change = Candidate { moment: trial.moment, alteration: alteration(&trial.change) };
-        let (_, totals) = session.traced_trial(&change, self.budget, gathering.traces()).map_err(|e| e.to_string())?;
+        let (_, totals) = session.traced_trial(&change, &budget, gathering.traces()).map_err(|e| e.to_string())?;
         let repaired = gathering.finish(&totals)?.finish(facts, Vec::new(), prepare);
-        if repaired.instructions() > 4 * MOST_INSTRUCTIONS {
+        if repaired.instructions() > LONGER * MOST_INSTRUCTIONS {
             return Err("the repaired run is too long to be compared".into());
         }
         let how = slice::Options { edges: true, most_nodes: MOST_NODES, ..slice::Options::default() };
         let slice = slice::backward(&failing, self.criterion, &how, facts, stop);
         let pair = Pair::new(&failing, &repaired);
         let mut runs = Runs::new(trial, (&failing, &repaired), &pair, &slice, places);
-        let mut looking = Looking { session, change: &change, budget: self.budget };
+        let mut looking = Looking { session, change: &change, budget: &budget, stop };
         let way = runs.find(&mut looking)?;
         let way = way.ok_or("no dependence that differs in the repaired run leads from it to the failure")?;
         let mut squash = Squash::new(&failing, false);
         Ok(runs.tell(&way, places, &mut squash))
     }
+}
+
+fn too_far() -> String {
+    "too much lies between it and the failure, more than some three million instructions".into()
 }
 
 /// A station of the way.
@@ -158,6 +174,7 @@ struct Looking<'a> {
     session: &'a mut Session,
     change: &'a Candidate,
     budget: &'a Budget,
+    stop: &'a mut dyn FnMut() -> bool,
 }
 
 impl Looking<'_> {
@@ -172,6 +189,9 @@ impl Looking<'_> {
     fn look(&mut self, candidate: &Candidate, looks: &[Look]) -> Result<Vec<Option<Stored>>, String> {
         if looks.is_empty() {
             return Ok(Vec::new());
+        }
+        if (self.stop)() {
+            return Err("there was no time to compare values".into());
         }
         let found = self.session.looking_trial(candidate, self.budget, looks).map_err(|e| e.to_string())?;
         Ok(found.into_iter().map(|bytes| bytes.map(|b| Stored::of(&b))).collect())
