@@ -120,7 +120,10 @@ impl Chops {
                 }
                 None => {
                     let pc = work.places.of(finding.trial.moment.pc);
-                    chops.limits.push(format!("{} is outside what was traced: its lines are not told", pc.short()));
+                    chops.limits.push(format!(
+                        "{} is outside what was traced, or there was no time to find it: its lines are not told",
+                        pc.short()
+                    ));
                 }
             }
         }
@@ -231,7 +234,16 @@ fn instances(
     let pcs: HashSet<u64> = findings.iter().map(|f| f.trial.moment.pc).collect();
     let pcs: Vec<u64> = pcs.into_iter().collect();
     let before = symptom.start.moment;
-    let noted: Vec<Predicate> = session.executions(&pcs, KEEP, before, stop)?.0;
+    let mut late = false;
+    let mut stop = || {
+        late |= stop();
+        late
+    };
+    let noted: Vec<Predicate> = session.executions(&pcs, KEEP, before, &mut stop)?.0;
+    if late {
+        // They are counted from the symptom back: of half of them nobody knows which they are.
+        return Ok(vec![None; findings.len()]);
+    }
     let aligned = near::align(&noted, before, &symptom.window);
     let of = |f: &&Finding| noted.binary_search_by_key(&f.trial.moment, |p| p.moment).ok().and_then(|n| aligned[n]);
     Ok(findings.iter().map(of).collect())
