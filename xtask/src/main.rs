@@ -47,6 +47,7 @@ const USAGE: &str = "usage: cargo xtask TASK [OPTIONS]
   oracles       the tests against independent oracles, with their figures   --full
   accuracy slice  slices of real bugs with known causes              --corpus DIR  --only ID,...  --publish
                   --budget TIME
+  accuracy switch trials until their critical predicates, and what is to be read then   as above
   accuracy why    ranks of their causes                              as above
   bench engine  ratios to native, beside valgrind and qemu           --rounds N  --only TEXT  --quick  --no-peers
                   --publish
@@ -98,8 +99,9 @@ fn run(task: &str, mut args: Args) -> Result<bool, String> {
             args.finish()?;
             match what.as_str() {
                 "slice" => accuracy::slices(&request),
+                "switch" => accuracy::switches(&request),
                 "why" => accuracy::whys(&request),
-                other => Err(format!("accuracy of `{other}` cannot be measured: write slice or why")),
+                other => Err(format!("accuracy of `{other}` cannot be measured: write slice, switch or why")),
             }
         }
         "pysuite" => {

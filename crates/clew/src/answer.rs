@@ -4,9 +4,11 @@
 
 use crate::case::words::{ordinal, repaired};
 use crate::case::{Case, Where};
+use crate::chops::Chops;
 use crate::message::Paint;
 use crate::show::count;
 use diagnose::{Failure, Finding, Search, Stop, Trial, Verdict};
+use model::serve::Moment;
 use recording::UnitName;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -36,6 +38,8 @@ pub struct Answer {
     pairs: usize,
     controls: usize,
     tally: BTreeMap<&'static str, u64>,
+    /// What to read, if that was asked for.
+    lines: Option<Chops>,
     limits: Vec<String>,
     time: Duration,
     /// Time spent in trials.
@@ -81,7 +85,9 @@ struct Item {
     proved: bool,
     explanation: String,
     alteration: String,
-    moment: String,
+    moment: Moment,
+    /// The how-manieth trial it was.
+    number: Option<usize>,
     verdict: Verdict,
     end: String,
     doubt: Option<String>,
@@ -93,6 +99,10 @@ pub struct Searched {
     pub executed: u64,
     /// Trials that changed two things.
     pub pairs: usize,
+    /// For each repair, the how-manieth trial it was, as far as that is known.
+    pub numbers: Vec<usize>,
+    /// What to read, if that was asked for.
+    pub lines: Option<Chops>,
     pub limits: Vec<String>,
     pub spent: Duration,
 }
@@ -100,18 +110,22 @@ pub struct Searched {
 impl Answer {
     /// Puts together what a search found.
     pub fn new(case: &Case<'_>, words: Words, searched: Searched, changed: &dyn Fn(&Trial) -> Changed) -> Answer {
-        let Searched { search, executed, pairs, mut limits, spent } = searched;
+        let Searched { search, executed, pairs, numbers, lines, mut limits, spent } = searched;
         limits.extend(limits_of(&search, &words));
         let finding = |f: &Finding| {
             let (trial, end) = (&f.trial, f.run.end.to_string());
             Item { proved: f.is_proved(), doubt: f.doubt.clone(), ..item(case, trial, &f.verdict, end, changed(trial)) }
         };
+        let mut repairs: Vec<Item> = search.critical.iter().map(finding).collect();
+        for (item, number) in repairs.iter_mut().zip(numbers) {
+            item.number = Some(number);
+        }
         Answer {
             words,
             recording: case.name(),
             unit: case.unit,
             failure: describe_failure(case),
-            repairs: search.critical.iter().map(finding).collect(),
+            repairs,
             avoiding: search.avoiding.iter().map(finding).collect(),
             told: search.told.iter().map(|(t, v, end)| item(case, t, v, end.to_string(), changed(t))).collect(),
             executed,
@@ -119,6 +133,7 @@ impl Answer {
             pairs,
             controls: search.controls,
             tally: search.tally,
+            lines,
             limits,
             time: case.begun.elapsed(),
             spent,
@@ -137,6 +152,7 @@ impl Answer {
         match self.repairs.len() {
             0 => {
                 let _ = writeln!(out, "No {} was found.", self.words.found);
+                out.extend(self.lines.as_ref().map(|lines| lines.text_without_predicate(paint)));
             }
             n => {
                 let _ = writeln!(out, "{}:", count(n as u64, self.words.found));
@@ -144,6 +160,7 @@ impl Answer {
         }
         for (n, item) in self.repairs.iter().take(SHOWN).enumerate() {
             item.text(&mut out, n + 1, paint);
+            out.extend(self.lines.as_ref().map(|lines| lines.text(item.moment, paint)));
         }
         if self.repairs.len() > SHOWN {
             let _ = writeln!(out, "\n… and {} more (--json has them all)", self.repairs.len() - SHOWN);
@@ -195,12 +212,19 @@ impl Answer {
     /// One JSON document.
     pub fn json(&self) -> String {
         let candidates = self.repairs.iter().chain(&self.avoiding).enumerate();
-        let candidates: Vec<Value> = candidates.map(|(n, item)| item.value(n + 1, &self.recording)).collect();
+        let value = |(n, item): (usize, &Item)| {
+            let mut value = item.value(n + 1, &self.recording);
+            if let Some(lines) = &self.lines {
+                value["around"] = lines.value(item.moment);
+            }
+            value
+        };
+        let candidates: Vec<Value> = candidates.map(value).collect();
         let mut tried = json!({ "trials": self.tried, "pairs": self.pairs, "controls": self.controls });
         for (name, n) in &self.tally {
             tried[name] = json!(n);
         }
-        let document = json!({
+        let mut document = json!({
             "clew": 1,
             "verb": self.words.verb,
             "recording": self.recording,
@@ -213,6 +237,9 @@ impl Answer {
             "limits": self.limits,
             "time": { "seconds": self.time.as_secs_f64(), "trials": self.spent.as_secs_f64() },
         });
+        if let Some(lines) = &self.lines {
+            document["lines"] = lines.common_value();
+        }
         format!("{document:#}\n")
     }
 }
@@ -233,7 +260,8 @@ fn item(case: &Case<'_>, trial: &Trial, verdict: &Verdict, end: String, changed:
         proved: false,
         explanation,
         alteration,
-        moment: trial.moment.to_string(),
+        moment: trial.moment,
+        number: None,
         verdict: verdict.clone(),
         end,
         doubt: None,
@@ -272,7 +300,7 @@ impl Item {
             "of": self.of,
             "explanation": self.explanation,
             "source": self.place.text,
-            "evidence": { "recording": recording, "moment": self.moment, "alteration": self.alteration },
+            "evidence": { "recording": recording, "moment": self.moment.to_string(), "alteration": self.alteration },
             "trial": { "verdict": self.verdict.name(), "end": self.end },
         });
         if let Some(second) = &self.second {
@@ -283,6 +311,9 @@ impl Item {
                 "address": second.address,
                 "source": second.text,
             });
+        }
+        if let Some(number) = self.number {
+            value["trial"]["number"] = json!(number);
         }
         if let Some(doubt) = &self.doubt {
             value["doubt"] = json!(doubt);
@@ -302,7 +333,7 @@ impl Item {
         json!({
             "address": self.place.address,
             "instance": self.instance,
-            "moment": self.moment,
+            "moment": self.moment.to_string(),
             "alteration": self.alteration,
             "verdict": self.verdict.name(),
             "detail": self.verdict.to_string(),

@@ -6,10 +6,12 @@
 mod answer;
 mod case;
 mod chaos;
+mod chops;
 mod cli;
 mod crash;
 mod demo;
 mod doctor;
+mod dual;
 mod ending;
 mod find;
 mod gdb;

@@ -121,7 +121,7 @@ fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
         ExitKind::Special(s, len) => specials::execute(e, t, g, s, len),
         ExitKind::Probe => {
             e.trace_thread(t);
-            if e.replaying() && replay::predicates::note(e, g) {
+            if e.replaying() && replay::predicates::note(e, g) || trial::looks::tell(e, g) {
                 return Via::Probed;
             }
             if e.chaos.on && e.chaos_site_reached(g) {

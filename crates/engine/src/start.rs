@@ -274,6 +274,7 @@ fn make_engine(
         replay: None,
         trial: None,
         prepared: Default::default(),
+        looks: Default::default(),
         config,
     }))
 }

@@ -86,6 +86,8 @@ pub struct Engine {
     /// The trial that left the recording, if one did, and what was altered for it.
     pub trial: Option<alloc::boxed::Box<crate::trial::Trial>>,
     pub prepared: crate::trial::Prepared,
+    /// What the host wants to know of the trial while it runs.
+    pub looks: alloc::vec::Vec<model::serve::Look>,
 }
 
 /// Ticks and virtual time.

@@ -8,6 +8,7 @@ extern crate alloc;
 pub mod config;
 pub mod layout;
 pub mod log;
+mod look;
 pub mod region;
 pub mod serve;
 mod start;

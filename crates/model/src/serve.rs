@@ -3,6 +3,7 @@
 //! A request is one packet from the host; every request has one answer, which comes as `Report::Answer`. `Run` and `Step`
 //! are answered when the guest stops. Any packet that comes meanwhile stops it.
 
+pub use crate::look::Look;
 use crate::wire::{Reader, Replayed, Writer};
 use crate::{GuestAddr, Mode};
 use alloc::{string::String, vec::Vec};
@@ -68,6 +69,8 @@ pub enum Request {
     Alter(Alteration),
     /// What becomes of these files, which are named in full, is to be told when a trial ends.
     Files(Vec<Vec<u8>>),
+    /// A trial is to tell what memory holds at these executions, which count from now on.
+    Looks(Vec<Look>),
     /// The guest goes on by itself, in a world made from the recording.
     Trial(TrialLimits),
     /// The log counts no longer, and this thread is the one that goes on. The guest computes by itself until it wants
@@ -260,6 +263,8 @@ pub enum Answer {
         stream: u8,
         bytes: Vec<u8>,
     },
+    /// A trial came to the execution of this look: what memory held, as far as it could be read.
+    Looked(u32, Vec<u8>),
     /// A trial made the fork that was recorded: this child is taken to have done what it did, and does not run.
     Child(u32),
     /// A file, by its number among those that were asked for, of which a trial leaves these bytes, behind those that were
@@ -466,6 +471,11 @@ impl Request {
                 paths.iter().for_each(|path| w.bytes(path));
             }
             Request::Quit => w.u8(15),
+            Request::Looks(list) => {
+                w.u8(18);
+                w.u32(list.len() as u32);
+                list.iter().for_each(|l| l.encode(&mut w));
+            }
             Request::Predicates { ranges, places, jumps, keep } => {
                 w.u8(40);
                 w.u32(ranges.len() as u32);
@@ -520,6 +530,7 @@ impl Request {
             }
             17 => Request::Files(r.list(|r| Some(r.bytes()?.to_vec()))?),
             15 => Request::Quit,
+            18 => Request::Looks(r.list(Look::decode)?),
             40 => Request::Predicates {
                 ranges: r.list(|r| Some((r.u64()?, r.u64()?)))?,
                 places: r.list(Reader::u64)?,
@@ -619,6 +630,11 @@ impl Answer {
                 w.u8(11);
                 w.u32(*pid);
             }
+            Answer::Looked(number, bytes) => {
+                w.u8(12);
+                w.u32(*number);
+                w.bytes(bytes);
+            }
         }
         w.0
     }
@@ -666,6 +682,7 @@ impl Answer {
             },
             11 => Answer::Child(r.u32()?),
             12 => Answer::Left { file: r.u32()?, bytes: r.option(|r| Some(r.bytes()?.to_vec()))? },
+            13 => Answer::Looked(r.u32()?, r.bytes()?.to_vec()),
             _ => return None,
         })
     }
@@ -737,61 +754,4 @@ impl Reader<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check_request(request: Request) {
-        let bytes = request.encode();
-        assert_eq!(Request::decode(&bytes), Some(request));
-        for cut in 0..bytes.len() {
-            // A shorter list may still be one; what matters is that nothing panics.
-            let _ = Request::decode(&bytes[..cut]);
-        }
-    }
-
-    fn check_answer(answer: Answer) {
-        assert_eq!(Answer::decode(&answer.encode()), Some(answer));
-    }
-
-    #[test]
-    fn requests_and_answers_survive() {
-        let moment = Moment { tick: 3, pc: 4 };
-        let until = Until { moment: Some(moment), record: Some(7), collect: true, skip: 2, ..Until::default() };
-        check_request(Request::Run(until));
-        check_request(Request::Run(Until { blind: true, single: true, thread: Some(3), ..Until::default() }));
-        check_request(Request::Leave { thread: 7 });
-        check_request(Request::Watches(alloc::vec![(1, 2), (3, 4)]));
-        check_request(Request::SetRegisters { thread: 1, state: State { rip: 5, ..State::default() } });
-        check_request(Request::Files(alloc::vec![b"/a".to_vec(), Vec::new()]));
-        check_request(Request::Alter(Alteration::Return));
-        check_request(Request::Alter(Alteration::FlipTwo { pc: 5, execution: 6 }));
-        check_request(Request::Predicates {
-            ranges: alloc::vec![(1, 2)],
-            places: alloc::vec![3],
-            jumps: true,
-            keep: 4,
-        });
-        check_request(Request::Alter(Alteration::SetMemory(GuestAddr(1), alloc::vec![1, 2])));
-        check_request(Request::Trial(TrialLimits { ticks: 1, memory: 2, output: 3, belt: true }));
-        let place = Place { moment, record: 9, thread: 2 };
-        let collected = Collected {
-            breakpoints: 4,
-            last_breakpoint: Some(place.clone()),
-            last_change: Some((moment, moment)),
-            steps: alloc::vec![place.clone()],
-        };
-        check_answer(Answer::Stopped { why: Why::Changed { since: moment }, place, collected });
-        check_answer(Answer::Child(7));
-        check_answer(Answer::Left { file: 1, bytes: Some(alloc::vec![2, 3]) });
-        check_answer(Answer::Left { file: 1, bytes: None });
-        let noted = Predicate { moment, instance: 5, taken: true, to: 6 };
-        check_answer(Answer::Predicates { list: alloc::vec![noted], total: 9 });
-        check_answer(Answer::Ended { end: TrialEnd::Signaled { signal: 11, moment, addr: 8 }, ticks: 3 });
-        check_answer(Answer::Threads(alloc::vec![ThreadInfo {
-            number: 1,
-            tid: 2,
-            in_call: Some(202),
-            left: Some(moment)
-        }]));
-    }
-}
+mod tests;

@@ -34,6 +34,7 @@ mod stream;
 mod timeline;
 mod travel;
 mod trial;
+mod watched;
 mod window;
 
 pub use access::Access;

@@ -104,6 +104,17 @@ fn run_unless(
     if !files.is_empty() {
         done(live.ask(&Request::Files(files.to_vec()))?)?;
     }
+    hear_trial(live, budget, hopeless, unwanted, &mut |_, _| {})
+}
+
+/// Lets an altered guest go on by itself. `looked` hears what memory held where that was asked for.
+pub(crate) fn hear_trial(
+    live: &Live,
+    budget: &Budget,
+    hopeless: &dyn Fn(&[Piece]) -> bool,
+    unwanted: &AtomicBool,
+    looked: &mut dyn FnMut(u32, Vec<u8>),
+) -> Result<TrialOutcome, Error> {
     done(live.ask(&Request::Trial(budget.limits))?)?;
     let begun = Instant::now();
     let mut so_far = TrialOutcome::default();
@@ -117,6 +128,7 @@ fn run_unless(
                 }
             }
             Ok(Answer::Child(pid)) => so_far.children.push(pid),
+            Ok(Answer::Looked(number, bytes)) => looked(number, bytes),
             Ok(Answer::Left { file, bytes: None }) => drop(so_far.files.insert(file, None)),
             Ok(Answer::Left { file, bytes: Some(bytes) }) => {
                 so_far.files.entry(file).or_default().get_or_insert_default().extend(bytes);

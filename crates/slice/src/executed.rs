@@ -14,6 +14,8 @@ pub struct Executed<'w> {
     /// Where it is in the window, as in [`crate::Node`].
     pub execution: u32,
     pub insn: u16,
+    /// The segment of the window that it belongs to.
+    pub segment: u32,
     pub thread: u32,
     pub code: &'w Insn,
     /// It is the dynamic linker's.
@@ -27,7 +29,7 @@ pub struct Executed<'w> {
 impl Window {
     /// Shows every execution to `each`, in order.
     pub fn each(&self, each: &mut dyn FnMut(&Executed<'_>)) {
-        let (mut address, mut start, mut run) = (0, 0, 0);
+        let (mut address, mut start, mut run, mut segment) = (0, 0, 0, 0);
         let mut thread = self.threads.0;
         let mut touched = Vec::new();
         for (execution, &number) in self.blocks.iter().enumerate() {
@@ -35,7 +37,7 @@ impl Window {
             if number == EVENTS {
                 let end = self.runs[run] as usize;
                 run += 1;
-                self.each_event(execution, &self.events[start..end], &mut thread, each);
+                self.each_event(execution, &self.events[start..end], (&mut thread, &mut segment), each);
                 address += self.events[start..end].iter().filter(|e| matches!(e, Event::Mem(_))).count();
                 start = end;
                 continue;
@@ -46,14 +48,30 @@ impl Window {
                 let at = code.accesses_of(n).map(|n| self.addresses.at(address + n));
                 touched.extend(at.zip(&insn.mem).map(|(at, m)| (at, u64::from(m.size))));
                 let (touched, insn) = (&touched[..], insn);
-                let given = code.given;
-                each(&Executed { execution, insn: n as u16, thread, code: insn, given, touched, complete: true });
+                let (given, segment) = (code.given, segment + code.segment_of(n as u16) as u32);
+                each(&Executed {
+                    execution,
+                    insn: n as u16,
+                    segment,
+                    thread,
+                    code: insn,
+                    given,
+                    touched,
+                    complete: true,
+                });
             }
             address += code.accesses();
+            segment += code.segments.len() as u32;
         }
     }
 
-    fn each_event(&self, execution: u32, events: &[Event], thread: &mut u32, each: &mut dyn FnMut(&Executed<'_>)) {
+    fn each_event(
+        &self,
+        execution: u32,
+        events: &[Event],
+        (thread, segment): (&mut u32, &mut u32),
+        each: &mut dyn FnMut(&Executed<'_>),
+    ) {
         for (n, event) in events.iter().enumerate() {
             match event {
                 Event::Insn(i) | Event::RepPart(i) => {
@@ -63,11 +81,15 @@ impl Window {
                     });
                     let touched: Vec<_> = mems.map(Mem::range).collect();
                     let block = &self.codes[i.block as usize];
+                    let own = *segment;
+                    *segment += 1;
                     let Some(code) = block.insns.get(usize::from(i.index)) else { continue };
                     let complete = matches!(event, Event::Insn(_));
                     let (touched, given, thread) = (&touched[..], block.given, *thread);
-                    each(&Executed { execution, insn: n as u16, thread, code, given, touched, complete });
+                    let insn = n as u16;
+                    each(&Executed { execution, insn, segment: own, thread, code, given, touched, complete });
                 }
+                Event::Special(Special::Syscall { .. }) => *segment += 1,
                 Event::Special(Special::Thread { tid, .. }) => *thread = *tid,
                 Event::Mem(_) | Event::Special(_) => {}
             }

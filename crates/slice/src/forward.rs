@@ -1,8 +1,8 @@
 //! Forward slices: everything that a value went into, or that it decided.
 //!
 //! One walk over the window from its beginning. A byte that a node made carries that node's number; whoever uses it becomes
-//! a node, and so does whatever runs because a branch of the slice went as it did. A chop is what a forward slice and a
-//! backward slice have in common.
+//! a node, and so does whatever runs because a branch of the slice went as it did. Of several ways that lead to a node the
+//! shortest is kept.
 //!
 //! May miss: what [`mod@crate::backward`] misses.
 
@@ -13,7 +13,7 @@ use trace::format::Special;
 use crate::backward::Criterion;
 use crate::code::Code;
 use crate::graph::{Node, Slice, Why};
-use crate::insn::{Control, Insn, Mode, Part, Place, Role, Use};
+use crate::insn::{Control, Insn, Place, Role, Use};
 use crate::registers::{REGISTERS, RegId};
 use crate::syscalls;
 use crate::wants::FastMap;
@@ -45,12 +45,16 @@ impl Made {
         }
     }
 
-    fn get(&self, reg: RegId, mask: u64) -> Option<u32> {
-        self.lists[usize::from(reg.0)].iter().filter(|(m, _)| m & mask != 0).map(|(_, n)| *n).min()
+    /// The nearest of those that made these bytes.
+    fn get(&self, reg: RegId, mask: u64, nodes: &[Node]) -> Option<u32> {
+        let makers = self.lists[usize::from(reg.0)].iter().filter(|(m, _)| m & mask != 0).map(|(_, n)| *n);
+        makers.min_by_key(|n| nodes[*n as usize - 1].distance)
     }
 }
 
 const PAGE: u64 = 12;
+/// Of a longer access only the beginning is looked at.
+const LONGEST: u64 = 1 << 20;
 
 /// Who made the bytes of memory.
 #[derive(Default)]
@@ -81,11 +85,27 @@ impl MadeMemory {
         }
     }
 
-    fn get(&self, addr: u64, len: u64) -> Option<(u64, u32)> {
-        (addr..addr.saturating_add(len.min(1 << 20))).find_map(|at| {
-            let node = self.pages.get(&(at >> PAGE))?[(at & ((1 << PAGE) - 1)) as usize];
-            (node != 0).then_some((at, node))
-        })
+    /// The nearest of those that made these bytes, and a byte that it made.
+    fn get(&self, addr: u64, len: u64, nodes: &[Node]) -> Option<(u64, u32)> {
+        let end = addr.saturating_add(len.min(LONGEST));
+        let mut found: Option<(u32, u64, u32)> = None;
+        let mut at = addr;
+        while at < end {
+            let (page, first) = (at >> PAGE, at);
+            at = end.min((page + 1) << PAGE);
+            let Some(bytes) = self.pages.get(&page) else { continue };
+            for byte in first..at {
+                let node = bytes[(byte & ((1 << PAGE) - 1)) as usize];
+                // Bytes beside each other mostly have one maker.
+                if node != 0 && found.is_none_or(|(_, _, known)| known != node) {
+                    let distance = nodes[node as usize - 1].distance;
+                    if found.is_none_or(|(nearest, ..)| distance < nearest) {
+                        found = Some((distance, byte, node));
+                    }
+                }
+            }
+        }
+        found.map(|(_, byte, node)| (byte, node))
     }
 }
 
@@ -103,7 +123,16 @@ struct Walk<'w> {
     seeds: HashSet<u64>,
     seeding: bool,
     everywhere: bool,
+    /// The one execution to start from.
+    start: Option<(u32, u16)>,
+    most_nodes: usize,
+    /// Buffers that are used again.
+    touched: Vec<(u64, u64)>,
+    sources: Vec<Option<Because>>,
 }
+
+/// The node that is used, and what of it.
+type Because = (u32, Why);
 
 /// One execution.
 #[derive(Clone, Copy)]
@@ -119,9 +148,11 @@ pub struct Forward {
     pub data_only: bool,
     /// All executions of the criterion's instructions count, not only those at the beginning.
     pub everywhere: bool,
+    /// No more than so many nodes; 0 is no limit.
+    pub most_nodes: usize,
 }
 
-/// Slices a window forward from what holds at its beginning.
+/// Slices a window forward from what holds at its beginning, or from one execution in it.
 pub fn forward(window: &Window, criterion: &Criterion, how: Forward, interrupted: &mut dyn FnMut() -> bool) -> Slice {
     let mut walk = Walk {
         window,
@@ -135,6 +166,10 @@ pub fn forward(window: &Window, criterion: &Criterion, how: Forward, interrupted
         seeds: criterion.instructions.iter().copied().collect(),
         seeding: !criterion.instructions.is_empty(),
         everywhere: how.everywhere,
+        start: criterion.at,
+        most_nodes: how.most_nodes,
+        touched: Vec::new(),
+        sources: Vec::new(),
     };
     walk.slice.nodes.push(Node {
         pc: 0,
@@ -162,14 +197,19 @@ impl Walk<'_> {
     fn run(&mut self, interrupted: &mut dyn FnMut() -> bool) {
         let window = self.window;
         let (mut address, mut segment, mut run, mut start, mut call) = (0, 0, 0, 0, 0);
+        // Where one execution is all there is to start from, nothing before it can be in the slice.
+        let first = self.start.filter(|_| self.is_bare()).map_or(0, |(execution, _)| execution as usize);
+        let is_before = |execution: usize| execution < first;
         for (execution, &number) in window.blocks.iter().enumerate() {
-            if execution & 0xffff == 0 && interrupted() {
+            if execution & 0xffff == 0 && (self.is_full() || interrupted()) {
                 self.slice.cut = true;
                 return;
             }
             if number != EVENTS {
                 let code = &window.codes[number as usize];
-                self.block(execution as u32, code, address, segment);
+                if !is_before(execution) {
+                    self.block(execution as u32, code, address, segment);
+                }
                 address += code.accesses();
                 segment += code.segments.len() as u32;
                 continue;
@@ -214,16 +254,31 @@ impl Walk<'_> {
     }
 
     fn block(&mut self, execution: u32, code: &Code, address: usize, segment: u32) {
+        let mut touched = std::mem::take(&mut self.touched);
         for (n, insn) in code.insns.iter().enumerate() {
             let addresses = code.accesses_of(n).map(|n| self.window.addresses.at(address + n));
-            let touched: Vec<(u64, u64)> = addresses.zip(&insn.mem).map(|(a, m)| (a, u64::from(m.size))).collect();
+            touched.clear();
+            touched.extend(addresses.zip(&insn.mem).map(|(a, m)| (a, u64::from(m.size))));
             let segment = segment + code.segment_of(n as u16) as u32;
             self.visit(insn, At { execution, insn: n as u16, segment }, &touched);
         }
+        self.touched = touched;
+    }
+
+    /// Nothing was asked for but one execution.
+    fn is_bare(&self) -> bool {
+        self.mem.pages.is_empty() && self.regs.lists.iter().all(Vec::is_empty) && !self.seeding
+    }
+
+    fn is_full(&self) -> bool {
+        self.most_nodes != 0 && self.slice.nodes.len() > self.most_nodes
     }
 
     /// Is this instruction one of the criterion's?
-    fn is_seed(&mut self, pc: u64) -> bool {
+    fn is_seed(&mut self, pc: u64, at: At) -> bool {
+        if self.start == Some((at.execution, at.insn)) {
+            return true;
+        }
         if !self.seeding {
             return false;
         }
@@ -233,61 +288,63 @@ impl Walk<'_> {
     }
 
     fn visit(&mut self, insn: &Insn, at: At, touched: &[(u64, u64)]) {
-        let seed = self.is_seed(insn.pc).then_some((0, Why::Criterion));
+        let seed = self.is_seed(insn.pc, at).then_some((0, Why::Criterion));
         let parent = self.window.parents[at.segment as usize];
         let by_control = match self.data_only {
             true => None,
             false => self.decided.get(&parent).map(|n| (*n, Why::Control)),
         };
-        let mut node = None;
-        let mut results = Vec::with_capacity(insn.parts.len());
-        for part in &insn.parts {
-            let found = self.source(part, touched).or(by_control).or(seed);
-            let made = found.map(|because| *node.get_or_insert_with(|| self.join(insn.pc, at, because, None)));
-            results.push(made.filter(|_| part.mode != Mode::Through || found.is_some()));
+        let anyway = seed.or(by_control);
+        let mut sources = std::mem::take(&mut self.sources);
+        sources.clear();
+        sources.extend(insn.parts.iter().map(|part| self.nearest(&part.uses, touched)));
+        let tested = self.nearest(&insn.decides, touched);
+        // What a decided call does is decided too.
+        let passes_on = !insn.decides.is_empty() || insn.control == Control::Call;
+        let decides = tested.is_some() || anyway.is_some() && passes_on;
+        let makes = sources.iter().any(Option::is_some) || anyway.is_some() && !sources.is_empty();
+        let all = sources.iter().flatten().copied().chain(tested).chain(anyway);
+        let because = all.min_by_key(|(n, _)| self.slice.nodes[*n as usize].distance);
+        let node = because.filter(|_| makes || decides).map(|because| self.join(insn.pc, at, because, None));
+        if let Some(node) = node.filter(|_| decides) {
+            self.decided.insert(at.segment, node);
         }
-        let decides = insn.decides.iter().find_map(|u| self.of_use(u, touched));
-        if let Some(because) = decides.or(by_control.or(seed).filter(|_| !insn.decides.is_empty())) {
-            let n = *node.get_or_insert_with(|| self.join(insn.pc, at, because, None));
-            self.decided.insert(at.segment, n);
-        } else if let (Some(because), true) = (by_control.or(seed), insn.control == Control::Call) {
-            // What a decided call does is decided too.
-            let n = *node.get_or_insert_with(|| self.join(insn.pc, at, because, None));
-            self.decided.insert(at.segment, n);
-        }
-        for (part, made) in insn.parts.iter().zip(results) {
+        for (part, source) in insn.parts.iter().zip(&sources) {
+            let made = node.filter(|_| source.or(anyway).is_some()).map(|n| n + 1);
             for def in &part.defs {
                 match def.place {
                     Place::Reg(r) if r == RegId::RSP => {}
-                    Place::Reg(r) => self.regs.set(r, def.mask, made.map(|n| n + 1), def.kills),
+                    Place::Reg(r) => self.regs.set(r, def.mask, made, def.kills),
                     Place::Mem(m) => {
                         let range = touched.get(usize::from(m)).filter(|(_, len)| *len != 0);
                         if let Some((addr, len)) = range.filter(|_| def.kills || made.is_some()) {
-                            self.mem.set(*addr, *len, made.map(|n| n + 1));
+                            self.mem.set(*addr, *len, made);
                         }
                     }
                 }
             }
         }
+        self.sources = sources;
     }
 
-    /// Who in the slice made something that a part uses.
-    fn source(&self, part: &Part, touched: &[(u64, u64)]) -> Option<(u32, Why)> {
-        part.uses.iter().find_map(|u| self.of_use(u, touched))
+    /// The nearest node of the slice that made something of this.
+    fn nearest(&self, uses: &[Use], touched: &[(u64, u64)]) -> Option<Because> {
+        let found = uses.iter().filter_map(|u| self.of_use(u, touched));
+        found.min_by_key(|(n, _)| self.slice.nodes[*n as usize].distance)
     }
 
-    fn of_use(&self, u: &Use, touched: &[(u64, u64)]) -> Option<(u32, Why)> {
+    fn of_use(&self, u: &Use, touched: &[(u64, u64)]) -> Option<Because> {
         match u.place {
             Place::Reg(r) if r == RegId::RSP => None,
-            Place::Reg(r) => self.regs.get(r, u.mask).map(|n| (n - 1, Why::Reg(r))),
+            Place::Reg(r) => self.regs.get(r, u.mask, &self.slice.nodes).map(|n| (n - 1, Why::Reg(r))),
             Place::Mem(m) => {
                 let (addr, len) = *touched.get(usize::from(m)).filter(|_| u.role == Role::Value)?;
-                self.mem.get(addr, len).map(|(at, n)| (n - 1, Why::Mem(at)))
+                self.mem.get(addr, len, &self.slice.nodes).map(|(at, n)| (n - 1, Why::Mem(at)))
             }
         }
     }
 
-    fn join(&mut self, pc: u64, at: At, (via, why): (u32, Why), call: Option<u32>) -> u32 {
+    fn join(&mut self, pc: u64, at: At, (via, why): Because, call: Option<u32>) -> u32 {
         let distance = self.slice.nodes[via as usize].distance + 1;
         let node = self.slice.nodes.len() as u32;
         let (execution, insn, segment, thread) = (at.execution, at.insn, at.segment, self.thread);
@@ -300,9 +357,10 @@ impl Walk<'_> {
         let effects = self.window.calls.get(call).and_then(|c| c.as_ref());
         let nr = effects.map_or(u64::MAX, |e| e.nr);
         let arguments = syscalls::argument_registers(nr).iter();
-        let from_registers = arguments.clone().find_map(|r| self.regs.get(*r, 0xff).map(|n| (n - 1, Why::Reg(*r))));
+        let nodes = &self.slice.nodes;
+        let from_registers = arguments.clone().find_map(|r| Some((self.regs.get(*r, 0xff, nodes)? - 1, Why::Reg(*r))));
         let read = effects.and_then(syscalls::reads);
-        let from_memory = read.and_then(|(a, len)| self.mem.get(a, len)).map(|(at, n)| (n - 1, Why::Mem(at)));
+        let from_memory = read.and_then(|(a, len)| self.mem.get(a, len, nodes)).map(|(at, n)| (n - 1, Why::Mem(at)));
         let parent = self.window.parents[at.segment as usize];
         let decided = self.decided.get(&parent).filter(|_| !self.data_only).map(|n| (*n, Why::Control));
         let node = from_memory.or(from_registers).or(decided).map(|b| self.join(pc, at, b, Some(call as u32)));
@@ -315,28 +373,4 @@ impl Walk<'_> {
             self.mem.set(*addr, *len, made);
         }
     }
-}
-
-/// What two slices of one window have in common: the nodes of the first that are in the second too.
-pub fn chop(backward: &Slice, forward: &Slice) -> Slice {
-    let inside: HashSet<(u32, u16)> = forward.nodes.iter().skip(1).map(|n| (n.execution, n.insn)).collect();
-    // Paths lead through nodes of the backward slice, so their numbers must stay: what is not in the chop is emptied.
-    let mut numbers = vec![0; backward.nodes.len()];
-    let mut nodes: Vec<Node> = backward.nodes.iter().take(1).copied().collect();
-    for (n, node) in backward.nodes.iter().enumerate().skip(1) {
-        if inside.contains(&(node.execution, node.insn)) {
-            numbers[n] = nodes.len() as u32;
-            nodes.push(*node);
-        }
-    }
-    for node in nodes.iter_mut().skip(1) {
-        // The next one on the way to the criterion that is in the chop, or the criterion itself.
-        let mut via = node.via;
-        while via != 0 && numbers[via as usize] == 0 {
-            via = backward.nodes[via as usize].via;
-        }
-        node.via = numbers[via as usize];
-    }
-    let size = nodes.len().saturating_sub(1) as u64;
-    Slice { nodes, size, cut: backward.cut || forward.cut, ..Slice::default() }
 }

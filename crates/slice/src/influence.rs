@@ -65,9 +65,12 @@ impl Memory {
     }
 }
 
-struct Walk<'w> {
+struct Walk<'w, F> {
     window: &'w Window,
-    found: Influence,
+    /// Hears of each instruction that the input has an influence on.
+    each: F,
+    /// The walk was ended before the end of the window.
+    cut: bool,
     regs: Registers,
     others: HashMap<u32, Registers>,
     mem: Memory,
@@ -88,9 +91,25 @@ pub fn influence(
     data_only: bool,
     interrupted: &mut dyn FnMut() -> bool,
 ) -> Influence {
+    let mut executions = vec![0; window.blocks.len() / 64 + 1];
+    let each = |execution: u32, _: u16| executions[execution as usize / 64] |= 1 << (execution % 64);
+    let cut = influenced(window, memory, data_only, each, interrupted);
+    Influence { executions, cut }
+}
+
+/// The same, instruction by instruction: `each` hears where in the window they are, as in [`crate::Node`]. Answers whether
+/// the walk was ended before the end of the window.
+pub(crate) fn influenced(
+    window: &Window,
+    memory: &[(u64, u64)],
+    data_only: bool,
+    each: impl FnMut(u32, u16),
+    interrupted: &mut dyn FnMut() -> bool,
+) -> bool {
     let mut walk = Walk {
         window,
-        found: Influence { executions: vec![0; window.blocks.len() / 64 + 1], cut: false },
+        each,
+        cut: false,
         regs: [0; REGISTERS],
         others: HashMap::new(),
         mem: Memory::default(),
@@ -101,17 +120,17 @@ pub fn influence(
     };
     memory.iter().for_each(|(addr, len)| walk.mem.set(*addr, *len, true));
     walk.run(interrupted);
-    walk.found
+    walk.cut
 }
 
-impl Walk<'_> {
+impl<F: FnMut(u32, u16)> Walk<'_, F> {
     fn run(&mut self, interrupted: &mut dyn FnMut() -> bool) {
         let window = self.window;
         let (mut address, mut segment, mut run, mut start, mut call) = (0, 0u32, 0, 0, 0);
         let mut touched = Vec::new();
         for (execution, &number) in window.blocks.iter().enumerate() {
             if execution & 0xffff == 0 && interrupted() {
-                self.found.cut = true;
+                self.cut = true;
                 return;
             }
             let execution = execution as u32;
@@ -134,7 +153,7 @@ impl Walk<'_> {
                             _ => None,
                         }));
                         if let Some(insn) = window.codes[i.block as usize].insns.get(usize::from(i.index)) {
-                            self.visit(insn, execution, segment, &touched);
+                            self.visit(insn, (execution, (n - start) as u16), segment, &touched);
                         }
                         segment += 1;
                     }
@@ -167,7 +186,7 @@ impl Walk<'_> {
             touched.clear();
             let sizes = insn.mem.iter().take(code.accesses_of(n).len()).enumerate();
             touched.extend(sizes.map(|(k, m)| (self.window.addresses.at(first + k), u64::from(m.size))));
-            self.visit(insn, execution, segment + code.segment_of(n as u16) as u32, touched);
+            self.visit(insn, (execution, n as u16), segment + code.segment_of(n as u16) as u32, touched);
         }
     }
 
@@ -177,7 +196,7 @@ impl Walk<'_> {
         self.decided.get(parent as usize / 64).is_some_and(|word| word >> (parent % 64) & 1 != 0)
     }
 
-    fn visit(&mut self, insn: &Insn, execution: u32, segment: u32, touched: &[(u64, u64)]) {
+    fn visit(&mut self, insn: &Insn, (execution, number): (u32, u16), segment: u32, touched: &[(u64, u64)]) {
         let by_control = !self.data_only && self.is_decided(segment);
         let mut any = by_control;
         let mut results = 0u64;
@@ -193,7 +212,7 @@ impl Walk<'_> {
             self.decided[segment as usize / 64] |= 1 << (segment % 64);
         }
         if any {
-            self.found.executions[execution as usize / 64] |= 1 << (execution % 64);
+            (self.each)(execution, number);
         }
         for (n, part) in insn.parts.iter().enumerate() {
             let on = results >> n.min(63) & 1 != 0;

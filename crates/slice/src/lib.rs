@@ -9,6 +9,7 @@
 
 mod addresses;
 pub mod backward;
+pub mod chops;
 pub mod code;
 mod control;
 mod decisions;
@@ -21,6 +22,7 @@ pub mod insn;
 mod instances;
 #[cfg(test)]
 mod made;
+pub mod pair;
 mod quick;
 pub mod registers;
 pub mod sites;
@@ -29,12 +31,14 @@ mod wants;
 pub mod window;
 
 pub use backward::{Backward, Criterion, Omit, Options, Sent, backward};
+pub use chops::{both_sides, from_input, within};
 pub use executed::Executed;
 pub use facts::{Border, Facts, MayDefine, Merge, NoFacts};
-pub use forward::{Forward, chop, forward};
+pub use forward::{Forward, forward};
 pub use graph::{Called, Delivered, Edge, Input, Node, Site, Slice, Why};
 pub use influence::{Influence, influence};
 pub use instances::Instance;
+pub use pair::Pair;
 pub use registers::RegId;
 pub use sites::Sites;
 pub use window::{Builder, CallEffects, Prepare, Window};

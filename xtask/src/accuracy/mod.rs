@@ -1,11 +1,12 @@
 //! How good answers are on real bugs whose causes are known.
 //!
 //! The bugs are the project's folder `corpus`, or one like it (`--corpus DIR`): a tool that fetches, builds and describes
-//! them, and `bugs/ID/bug.toml`. [`slices()`] looks whether a line of the root cause is in the slice of the symptom, [`whys()`]
-//! at which rank `clew why` names it. A line counts if it is at most two away, as the corpus counts. `--publish` writes the
-//! section of docs/accuracy.md.
+//! them, and `bugs/ID/bug.toml`. [`slices()`] looks whether a line of the root cause is in the slice of the symptom,
+//! [`switches()`] how many trials find it and how much is to be read then, [`whys()`] at which rank `clew why` names it. A
+//! line counts if it is at most two away, as the corpus counts. `--publish` writes the section of docs/accuracy.md.
 
 mod slices;
+mod switches;
 mod whys;
 
 use std::{
@@ -16,9 +17,10 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{args::Args, scratch::root};
+use crate::{args::Args, guests::clew_binary, scratch::root};
 
 pub use slices::slices;
+pub use switches::switches;
 pub use whys::whys;
 
 /// How far a line may be from the root cause.
@@ -57,6 +59,59 @@ impl Request {
     }
 }
 
+/// What came of one bug; why nothing did.
+struct Measured<R> {
+    bug: Bug,
+    result: Result<R, String>,
+}
+
+/// How one kind of answer is measured and told.
+struct Kind<'a, R> {
+    /// Columns of its table.
+    columns: usize,
+    /// Measures one bug with this program; a fresh folder is there for it.
+    measure: &'a dyn Fn(&Path, &Bug, &Path) -> Result<R, String>,
+    /// The cells of its row behind the bug's name.
+    cells: &'a dyn Fn(&Bug, &R) -> Vec<String>,
+}
+
+/// Measures every bug that is asked for, and prints the rows as they come. Answers these, too.
+fn measure_all<R>(request: &Request, kind: &Kind<'_, R>) -> Result<(Vec<String>, Vec<Measured<R>>), String> {
+    let clew = clew_binary(request.clew.clone())?;
+    let (mut rows, mut all) = (Vec::new(), Vec::new());
+    for id in request.bugs()? {
+        let bug = Bug::describe(&request.corpus, &id)?;
+        let place = std::env::temp_dir().join(format!("clew-accuracy-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&place);
+        fs::create_dir_all(&place).map_err(|e| e.to_string())?;
+        let result = (kind.measure)(&clew, &bug, &place);
+        let mut cells = vec![id];
+        match &result {
+            Ok(measured) => cells.extend((kind.cells)(&bug, measured)),
+            Err(why) => cells.push(why.replace('|', "/").replace('\n', " ")),
+        }
+        cells.resize(kind.columns, String::new());
+        let row = format!("| {} |", cells.join(" | "));
+        println!("{row}");
+        rows.push(row);
+        all.push(Measured { bug, result });
+        let _ = fs::remove_dir_all(&place);
+    }
+    Ok((rows, all))
+}
+
+/// Asks `clew` with these arguments about a bug, as a user would: with what should have come out. Gives the JSON document.
+fn ask(clew: &Path, bug: &Bug, place: &Path, arguments: &[&str]) -> Result<Value, String> {
+    let mut command = Command::new(clew);
+    command.args(arguments).arg("--json").arg("--expect").arg(bug.field("expected_out"));
+    command.arg("--expect-exit").arg(bug.run["expected_exit"].to_string());
+    command.arg("--timeout").arg(format!("{}s", bug.run["timeout"])).arg("--").args(bug.command());
+    bug.place(&mut command, &place.join("home"))?;
+    let out = command.output().map_err(|e| e.to_string())?;
+    let message = || String::from_utf8_lossy(&out.stderr).trim().chars().take(160).collect();
+    serde_json::from_slice(&out.stdout).map_err(|_| message())
+}
+
 /// One bug.
 struct Bug {
     id: String,
@@ -64,6 +119,8 @@ struct Bug {
     roots: Vec<(String, u64, u64)>,
     /// What switching one branch at or near the root does: `Some(true)` if that repairs the run.
     flip: Option<bool>,
+    /// Where that branch is.
+    flipped: Option<(String, u64)>,
 }
 
 impl Bug {
@@ -74,7 +131,7 @@ impl Bug {
         let text = fs::read_to_string(corpus.join("bugs").join(id).join("bug.toml"));
         let text = text.map_err(|e| format!("{id}: {e}"))?;
         let flip = text.split_once("[flip]").map(|(_, flip)| flip.contains("repairs = true"));
-        Ok(Bug { id: id.to_owned(), run, roots: roots(&text), flip })
+        Ok(Bug { id: id.to_owned(), run, roots: roots(&text), flip, flipped: flipped(&text) })
     }
 
     /// The failing program and its arguments.
@@ -105,11 +162,29 @@ impl Bug {
 
     /// Is this finding at the root cause?
     fn is_hit(&self, finding: &Value) -> bool {
-        let name = |p: &str| Path::new(p).file_name().map(|f| f.to_string_lossy().into_owned());
-        let file = finding["file"].as_str().and_then(name);
+        let file = finding["file"].as_str().and_then(file_name);
         let line = finding["line"].as_u64().unwrap_or(0);
-        self.roots.iter().any(|(f, from, to)| name(f) == file && line + NEAR >= *from && line <= to + NEAR)
+        self.roots.iter().any(|(f, from, to)| file_name(f) == file && line + NEAR >= *from && line <= to + NEAR)
     }
+
+    /// Is it there, or at the branch that is known to repair the run?
+    fn is_meaningful(&self, finding: &Value) -> bool {
+        let (file, line) = (finding["file"].as_str().and_then(file_name), finding["line"].as_u64());
+        let is_flipped = |(f, at): &(String, u64)| file_name(f) == file && line == Some(*at);
+        self.is_hit(finding) || self.flipped.as_ref().is_some_and(is_flipped)
+    }
+}
+
+fn file_name(path: &str) -> Option<String> {
+    Path::new(path).file_name().map(|f| f.to_string_lossy().into_owned())
+}
+
+/// File and line of the table `[flip]`.
+fn flipped(toml: &str) -> Option<(String, u64)> {
+    let (_, table) = toml.split_once("[flip]")?;
+    let at = table.split("\n[").next()?.lines().find_map(|l| l.strip_prefix("at = "))?;
+    let (file, line) = at.trim_matches('"').split_once(':')?;
+    Some((file.to_owned(), line.parse().ok()?))
 }
 
 /// Files and ranges of lines of the `[[root]]` tables.
@@ -149,5 +224,7 @@ mod tests {
         let toml = "kind = \"crash\"\n[[root]]\nfile = \"a.c\"\nlines = [[3, 5], [9, 9]]\n\n[[root]]\nfile = \"b.c\"\nlines = [[1, 1]]\n[flip]\nat = \"a.c:7\"\n";
         let expected = [("a.c", 3, 5), ("a.c", 9, 9), ("b.c", 1, 1)];
         assert_eq!(roots(toml), expected.map(|(f, a, b)| (f.to_owned(), a, b)));
+        assert_eq!(flipped(toml), Some(("a.c".into(), 7)));
+        assert_eq!(flipped("[flip]\nrepairs = false\n"), None);
     }
 }

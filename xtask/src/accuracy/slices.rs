@@ -9,12 +9,11 @@ use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;
 
-use super::{Bug, Request};
-use crate::guests::clew_binary;
+use super::{Bug, Kind, Request, measure_all};
 
 /// One slice of one bug.
 #[derive(Default)]
-struct Measured {
+struct Sliced {
     lines: u64,
     executed: u64,
     /// Distance and rank of the nearest line of the root cause.
@@ -23,27 +22,15 @@ struct Measured {
 }
 
 pub fn slices(request: &Request) -> Result<bool, String> {
-    let clew = clew_binary(request.clew.clone())?;
-    let mut rows = Vec::new();
-    let (mut asked, mut inside) = (0, 0);
-    for id in request.bugs()? {
-        let bug = Bug::describe(&request.corpus, &id)?;
-        let place = std::env::temp_dir().join(format!("clew-accuracy-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&place);
-        fs::create_dir_all(&place).map_err(|e| e.to_string())?;
-        let row = match measure(&clew, &bug, &place, &request.budget) {
-            Ok(row) => {
-                asked += 1;
-                inside += usize::from(row.is_inside());
-                row.text(&id)
-            }
-            Err(why) => format!("| {id} | {why} | | | | | | |"),
-        };
-        println!("{row}");
-        rows.push(row);
-        let _ = fs::remove_dir_all(&place);
-    }
-    let share = 100.0 * f64::from(inside as u32) / f64::from(asked.max(1) as u32);
+    let kind = Kind {
+        columns: 8,
+        measure: &|clew: &Path, bug: &Bug, place: &Path| measure(clew, bug, place, &request.budget),
+        cells: &|_: &Bug, row: &Row| row.cells(),
+    };
+    let (rows, all) = measure_all(request, &kind)?;
+    let asked = all.iter().filter(|m| m.result.is_ok()).count();
+    let inside = all.iter().filter(|m| m.result.as_ref().is_ok_and(Row::is_inside)).count();
+    let share = 100.0 * inside as f64 / asked.max(1) as f64;
     let total = format!("In the slice or the relevant slice: {inside} of {asked} ({share:.0} %; goal ≥ 85 %).");
     println!("{total}");
     if request.publish {
@@ -55,11 +42,11 @@ pub fn slices(request: &Request) -> Result<bool, String> {
 /// What was measured for one bug.
 struct Row {
     criterion: String,
-    backward: Measured,
-    relevant: Measured,
-    pointers: Measured,
-    unbypassed: Measured,
-    unrefined: Measured,
+    backward: Sliced,
+    relevant: Sliced,
+    pointers: Sliced,
+    unbypassed: Sliced,
+    unrefined: Sliced,
 }
 
 impl Row {
@@ -67,8 +54,8 @@ impl Row {
         self.backward.found.is_some() || self.relevant.found.is_some()
     }
 
-    fn text(&self, id: &str) -> String {
-        let size = |m: &Measured| format!("{} ({:.0} %)", m.lines, 100.0 * m.lines as f64 / m.executed.max(1) as f64);
+    fn cells(&self) -> Vec<String> {
+        let size = |m: &Sliced| format!("{} ({:.0} %)", m.lines, 100.0 * m.lines as f64 / m.executed.max(1) as f64);
         let (place, found) = match (&self.backward.found, &self.relevant.found, &self.pointers.found) {
             (Some(f), ..) => ("backward", Some(f)),
             (_, Some(f), _) => ("relevant", Some(f)),
@@ -76,14 +63,15 @@ impl Row {
             _ => ("neither", None),
         };
         let distance = found.map(|(d, rank)| format!("{d} (line {rank})")).unwrap_or_default();
-        format!(
-            "| {id} | {} | {} | {} | {place} | {distance} | {} | {} |",
-            self.criterion,
+        vec![
+            self.criterion.clone(),
             size(&self.backward),
             size(&self.relevant),
+            place.to_owned(),
+            distance,
             size(&self.unbypassed),
             size(&self.unrefined),
-        )
+        ]
     }
 }
 
@@ -144,17 +132,17 @@ fn measured(
     criterion: &[String],
     more: &[&str],
     budget: &str,
-) -> Result<Measured, String> {
+) -> Result<Sliced, String> {
     let mut command = Command::new(clew);
     command.arg("slice").args(criterion).args(more).args(["--json", "--budget", budget]).arg(recording);
     let out = command.env("CLEW_HOME", place.join("home")).output().map_err(|e| e.to_string())?;
-    let answer: Value = serde_json::from_slice(&out.stdout)
-        .map_err(|_| String::from_utf8_lossy(&out.stderr).trim().replace('|', "/"))?;
+    let answer: Value =
+        serde_json::from_slice(&out.stdout).map_err(|_| String::from_utf8_lossy(&out.stderr).trim().to_owned())?;
     let candidates = answer["candidates"].as_array().cloned().unwrap_or_default();
     let found = candidates.iter().enumerate().find(|(_, c)| bug.is_hit(c));
     let seconds = ["find", "trace", "prepare", "slice"].iter().filter_map(|t| answer["time"][t].as_f64()).sum();
     let count = |name: &str| answer["slice"][name].as_u64().unwrap_or(0);
-    let m = Measured {
+    let m = Sliced {
         lines: count("lines"),
         executed: count("executed_lines"),
         found: found.map(|(n, c)| (c["distance"].as_u64().unwrap_or(0), n + 1)),

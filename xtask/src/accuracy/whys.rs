@@ -2,12 +2,11 @@
 //!
 //! Each bug is given to `clew why` with its expected output and exit status, as a user would, and no reference program.
 
-use std::{fs, path::Path, process::Command, time::Instant};
+use std::{path::Path, time::Instant};
 
 use serde_json::Value;
 
-use super::{Bug, Request};
-use crate::guests::clew_binary;
+use super::{Bug, Kind, Measured, Request, ask, measure_all};
 
 /// How many causes are asked for.
 const TOP: &str = "10";
@@ -25,47 +24,22 @@ struct Row {
 }
 
 pub fn whys(request: &Request) -> Result<bool, String> {
-    let clew = clew_binary(request.clew.clone())?;
-    let mut table = Vec::new();
-    let (mut rows, mut flips) = (Vec::new(), (0, 0));
-    for id in request.bugs()? {
-        let bug = Bug::describe(&request.corpus, &id)?;
-        let place = std::env::temp_dir().join(format!("clew-accuracy-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&place);
-        fs::create_dir_all(&place).map_err(|e| e.to_string())?;
-        let row = match measure(&clew, &bug, &place, &request.budget) {
-            Ok(row) => {
-                if bug.flip == Some(true) {
-                    flips = (flips.0 + usize::from(row.critical), flips.1 + 1);
-                }
-                let text = row.text(&id, bug.flip);
-                rows.push(row);
-                text
-            }
-            Err(why) => {
-                rows.push(Row::missed());
-                format!("| {id} | {} | | | | | |", why.replace('|', "/"))
-            }
-        };
-        println!("{row}");
-        table.push(row);
-        let _ = fs::remove_dir_all(&place);
-    }
-    let total = total(&rows, flips);
+    let kind = Kind {
+        columns: 7,
+        measure: &|clew: &Path, bug: &Bug, place: &Path| measure(clew, bug, place, &request.budget),
+        cells: &|bug: &Bug, row: &Row| row.cells(bug.flip),
+    };
+    let (rows, all) = measure_all(request, &kind)?;
+    let total = total(&all);
     println!("{total}");
     if request.publish {
-        publish(&table, &total, &request.budget)?;
+        publish(&rows, &total, &request.budget)?;
     }
     Ok(true)
 }
 
 impl Row {
-    fn missed() -> Row {
-        Row { rank: None, proved: false, critical: false, trials: 0, seconds: 0.0, first: String::new() }
-    }
-
-    fn text(&self, id: &str, flip: Option<bool>) -> String {
-        let rank = self.rank.map_or("miss".into(), |r| r.to_string());
+    fn cells(&self, flip: Option<bool>) -> Vec<String> {
         let status = match (self.rank, self.proved) {
             (None, _) => "",
             (_, true) => "proved",
@@ -76,23 +50,20 @@ impl Row {
             Some(false) => "no",
             None => "",
         };
-        let (trials, seconds, first) = (self.trials, self.seconds, &self.first);
-        format!("| {id} | {rank} | {status} | {flip} | {trials} | {seconds:.0} | {first} |")
+        vec![
+            self.rank.map_or("miss".into(), |r| r.to_string()),
+            status.into(),
+            flip.into(),
+            self.trials.to_string(),
+            format!("{:.0}", self.seconds),
+            self.first.clone(),
+        ]
     }
 }
 
 fn measure(clew: &Path, bug: &Bug, place: &Path, budget: &str) -> Result<Row, String> {
-    let run = &bug.run;
-    let mut command = Command::new(clew);
-    command.arg("why").args(["--json", "--top", TOP, "--budget", budget]);
-    command.arg("--expect").arg(bug.field("expected_out"));
-    command.arg("--expect-exit").arg(run["expected_exit"].to_string());
-    command.arg("--timeout").arg(format!("{}s", run["timeout"])).arg("--").args(bug.command());
-    bug.place(&mut command, &place.join("home"))?;
     let begun = Instant::now();
-    let out = command.output().map_err(|e| e.to_string())?;
-    let answer: Value = serde_json::from_slice(&out.stdout)
-        .map_err(|_| String::from_utf8_lossy(&out.stderr).trim().chars().take(160).collect::<String>())?;
+    let answer = ask(clew, bug, place, &["why", "--top", TOP, "--budget", budget])?;
     let candidates = answer["candidates"].as_array().cloned().unwrap_or_default();
     let found = candidates.iter().position(|c| bug.is_hit(c));
     let is_critical = |c: &Value| c["kind"] == "critical-predicate" && c["status"] == "proved";
@@ -110,9 +81,14 @@ fn measure(clew: &Path, bug: &Bug, place: &Path, budget: &str) -> Result<Row, St
     })
 }
 
-fn total(rows: &[Row], (found, listed): (usize, usize)) -> String {
-    let within = |most: usize| rows.iter().filter(|r| r.rank.is_some_and(|n| n <= most)).count();
-    let all = rows.len().max(1);
+/// Bugs without an answer are missed.
+fn total(measured: &[Measured<Row>]) -> String {
+    let rows = || measured.iter().filter_map(|m| m.result.as_ref().ok());
+    let within = |most: usize| rows().filter(|r| r.rank.is_some_and(|n| n <= most)).count();
+    let all = measured.len().max(1);
+    let listed: Vec<_> = measured.iter().filter(|m| m.bug.flip == Some(true)).collect();
+    let found = listed.iter().filter(|m| m.result.as_ref().is_ok_and(|r| r.critical)).count();
+    let listed = listed.len();
     let share = |n: usize| format!("{n} of {all} ({:.0} %)", 100.0 * n as f64 / all as f64);
     format!(
         "Rank 1: {} (goal ≥ 40 %); in the first five: {} (goal ≥ 65 %); in the first ten: {}. A critical predicate was found for \

@@ -147,7 +147,7 @@ impl Trials for Bench<'_> {
 }
 
 /// What the engine is to do.
-fn alteration(change: &Change) -> Alteration {
+pub fn alteration(change: &Change) -> Alteration {
     match change {
         // A control must not lean on the log: it goes on in the same world as the others.
         Change::Nothing => Alteration::Apart,

@@ -32,7 +32,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 pub use again::{Way, until_it_fails};
-pub use bench::{Bench, LONGEST_CHECK, Witness, run_check};
+pub use bench::{Bench, LONGEST_CHECK, Witness, alteration, run_check};
 pub use branches::Branches;
 pub use choose::{is_from_outside, main_unit, numbers};
 pub use code::{At, Code, Place, Where};

@@ -17,6 +17,7 @@ use clap::Args;
   clew switch -- ./prog input                        it crashes
   clew switch --timeout 2s --expect good.txt -- ./p  it hangs
   clew switch --expect good.txt latest               the newest recording
+  clew switch --expect good.txt --lines latest       and what to read
   clew switch --expect good.txt --at parse.c:120#4 latest"
 )]
 pub struct Switch {
@@ -29,6 +30,9 @@ pub struct Switch {
     /// Go on after the first critical branches
     #[arg(long)]
     pub all: bool,
+    /// Tell which lines to read for the first critical branches, the nearest first
+    #[arg(long)]
+    pub lines: bool,
     #[command(flatten)]
     pub search: Search,
 }

@@ -278,7 +278,7 @@ impl Job<'_> {
     fn walk(&self, part: &mut Part, stop: &mut dyn FnMut() -> bool) -> Result<(), Refusal> {
         self.say("following dependences");
         let Part { window, criterion, how, facts, .. } = part;
-        let forward = Forward { data_only: self.options.data_only, everywhere: false };
+        let forward = Forward { data_only: self.options.data_only, most_nodes: MOST_NODES, ..Forward::default() };
         if self.options.forward {
             part.slice = slice::forward(window, criterion, forward, stop);
             return Ok(());
@@ -291,7 +291,7 @@ impl Job<'_> {
         }
         if let Some(place) = self.chopped(&part.loaded)? {
             let from = Forward { everywhere: true, ..forward };
-            slice = slice::chop(&slice, &slice::forward(window, &place, from, stop));
+            slice = slice::within(&slice, &slice::forward(window, &place, from, stop));
         }
         part.slice = slice;
         Ok(())

@@ -50,15 +50,29 @@ pub fn trace(
         }
         false => (start, false),
     };
-    let builder = Arc::new(Mutex::new(Builder::new()));
-    let theirs = builder.clone();
-    let make = Box::new(move |_| Box::new(Shared(theirs.clone())) as Box<dyn ChunkSink + Send>);
-    let window = session.window(from, to, Traces::Chunks(make), interrupted).map_err(|e| e.to_string())?;
-    if let Some(damage) = window.totals.iter().find_map(|t| t.damage.clone()) {
-        return Err(format!("the trace cannot be read: {damage}"));
+    let gathering = Gathering::default();
+    let window = session.window(from, to, gathering.traces(), interrupted).map_err(|e| e.to_string())?;
+    Ok(Traced { builder: gathering.finish(&window.totals)?, from, cut })
+}
+
+/// A trace on its way into a builder.
+#[derive(Default)]
+pub struct Gathering(Arc<Mutex<Builder>>);
+
+impl Gathering {
+    /// Who is to hear of the trace.
+    pub fn traces(&self) -> Traces {
+        let theirs = self.0.clone();
+        Traces::Chunks(Box::new(move |_| Box::new(Shared(theirs.clone())) as Box<dyn ChunkSink + Send>))
     }
-    let mut builder = builder.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(Traced { builder: std::mem::take(&mut *builder), from, cut })
+
+    /// What came, when it has been read to its end.
+    pub fn finish(self, totals: &[session::TraceTotals]) -> Result<Builder, String> {
+        if let Some(damage) = totals.iter().find_map(|t| t.damage.clone()) {
+            return Err(format!("the trace cannot be read: {damage}"));
+        }
+        Ok(std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
 }
 
 /// The moment at which a forked unit begins to be one of its own.

@@ -90,7 +90,8 @@ impl Job<'_> {
         drop(bench);
         let mut limits = case.known_limits();
         limits.append(&mut found.limits);
-        let searched = Searched { search, executed: found.len(), pairs: 0, limits, spent };
+        let (executed, numbers) = (found.len(), Vec::new());
+        let searched = Searched { search, executed, pairs: 0, numbers, lines: None, limits, spent };
         Ok(Answer::new(&case, WORDS, searched, &|trial| changed(&case, &found, trial)))
     }
 

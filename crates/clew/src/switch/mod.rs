@@ -10,14 +10,16 @@ mod pairs;
 use crate::answer::{Answer, Changed, Searched, Words, which};
 use crate::case::words::ordinal;
 use crate::case::{self, Ask, At, Bench, Branches, Case, Place, Ready, Refusal, Where, branches};
+use crate::chops::Chops;
 use crate::cli::{Color, Order, Switch as Options};
 use crate::message::{self, Messages, Paint};
 use crate::startup::Startup;
 use crate::status;
-use diagnose::{Change, Plan, Search, Trial, Trials, order};
+use diagnose::{Change, Finding, Plan, Search, Trial, Trials, order};
 use model::serve::{Moment, Predicate};
 use pairs::Pairing;
 use session::{EngineProgram, Session};
+use std::time::Duration;
 
 const WORDS: Words = Words {
     verb: "switch",
@@ -58,6 +60,8 @@ struct Singles {
     order: Vec<Trial>,
     /// How many there are to try.
     executed: u64,
+    /// For each critical predicate, the how-manieth trial it was.
+    numbers: Vec<usize>,
 }
 
 /// One search.
@@ -89,9 +93,12 @@ impl Job<'_> {
         if self.at.is_none() && !self.options.all {
             bench.until = case.begun + self.options.search.budget * 3 / 4;
         }
+        if self.options.lines {
+            bench.until -= self.share_of_lines();
+        }
         self.singles(&case, &mut bench, &ranges, &rounds, &mut singles)?;
         bench.until = case.until;
-        let Singles { mut found, mut search, order, mut executed } = singles;
+        let Singles { mut found, mut search, order, mut executed, numbers } = singles;
         let mut pairs = 0;
         if self.at.is_none() && search.critical.is_empty() && bench.stop().is_none() {
             pairs = self.pairs(&case, &mut bench, &found, &order, &mut search, &mut limits)?;
@@ -103,10 +110,16 @@ impl Job<'_> {
             message::stderr("\r\x1b[K");
         }
         limits.append(&mut found.limits);
+        let mut lines = None;
+        if self.options.lines {
+            let mut chops = Chops::find(&case, &mut bench, &search.critical, self.share_of_lines())?;
+            limits.append(&mut chops.limits);
+            lines = Some(chops);
+        }
         let spent = bench.spent;
         drop(bench);
         executed = executed.max(found.executed);
-        let searched = Searched { search, executed, pairs, limits, spent };
+        let searched = Searched { search, executed, pairs, numbers, lines, limits, spent };
         Ok(Answer::new(&case, WORDS, searched, &|trial| changed(&case, &found, trial)))
     }
 
@@ -139,7 +152,11 @@ impl Job<'_> {
             singles.executed = found.executed + (candidates.len() - list.len()) as u64;
             let mut progress = |s: &Search| self.tell("branches", s, candidates.len());
             let more = diagnose::search(bench, &candidates, &case.failing, &case.oracle, &plan, &mut progress);
-            singles.search.absorb(more.map_err(Refusal::internal)?);
+            let more = more.map_err(Refusal::internal)?;
+            let before = singles.search.tried;
+            let number = |f: &Finding| candidates.iter().position(|c| *c == f.trial).map_or(0, |n| before + n + 1);
+            singles.numbers.extend(more.critical.iter().map(number));
+            singles.search.absorb(more);
             singles.order = candidates;
             if singles.search.stopped.is_some() || !plan.all && !singles.search.critical.is_empty() {
                 break;
@@ -176,6 +193,11 @@ impl Job<'_> {
             search.left = 0;
         }
         Ok(tried)
+    }
+
+    /// Time that is kept for finding out what to read.
+    fn share_of_lines(&self) -> Duration {
+        self.options.search.budget / 3
     }
 
     fn tell(&self, what: &str, search: &Search, candidates: usize) {

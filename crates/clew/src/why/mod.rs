@@ -11,7 +11,7 @@ mod causes;
 mod gathered;
 mod loops;
 pub mod near;
-mod places;
+pub mod places;
 mod rank;
 mod suspects;
 pub mod symptom;

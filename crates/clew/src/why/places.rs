@@ -50,15 +50,19 @@ impl<'a> Places<'a> {
 
     pub fn of(&mut self, pc: u64) -> Place {
         let origin = self.origins.of(pc).clone();
-        let source = self.source(&origin);
+        self.named(&origin)
+    }
+
+    /// The place that an origin is.
+    pub fn named(&mut self, origin: &Origin) -> Place {
         let shown = |p: &std::path::PathBuf| p.display().to_string();
         Place {
             file: origin.file.as_ref().map(shown),
             full: origin.full.as_ref().map(shown),
             line: origin.line,
-            function: origin.function,
-            address: origin.address,
-            source,
+            function: origin.function.clone(),
+            address: origin.address.clone(),
+            source: self.source(origin),
         }
     }
 

@@ -174,6 +174,11 @@ impl Symptom {
         }
     }
 
+    /// What is known about the code.
+    pub fn facts(&self) -> std::cell::RefMut<'_, Program> {
+        self.facts.borrow_mut()
+    }
+
     /// How far executions are from the symptom if stores through pointers in code that did not run count too.
     pub fn through_pointers(&self) -> HashMap<(u32, u16), u32> {
         let until = Instant::now() + WIDER;

@@ -69,6 +69,10 @@ pub fn answer(e: &mut Engine, t: &mut Thread, g: &mut Gate, request: Request, fd
             e.prepared.wanted = paths;
             Answer::Done
         }
+        Request::Looks(list) => {
+            crate::trial::looks::expect(e, list);
+            Answer::Done
+        }
         Request::Trial(limits) => return crate::trial::begin(e, t, g, limits),
         Request::Leave { thread } => match leave(e, t, g, thread) {
             true => Answer::Done,

@@ -202,6 +202,10 @@ pub fn fork(e: &mut Engine, t: &mut Thread, g: &mut Gate, number: u64, args: &Ar
         sys::exit_group(0);
     }
     crate::replay::memory::part_from_parent(e);
+    // Who watches a trial watches its first process.
+    e.leave_parents_trace();
+    e.switch_mode(model::Mode::Tick);
+    e.looks.clear();
     replay(e).threads.clear();
     e.pid = pid;
     t.tid = pid;

@@ -23,6 +23,7 @@ pub mod calls;
 pub mod follow;
 pub mod in_step;
 pub mod left;
+pub mod looks;
 pub mod recorded;
 pub mod schedule;
 pub mod threads;
@@ -292,6 +293,7 @@ pub fn ended(e: &mut Engine, end: TrialEnd) -> ! {
         }
     }
     left::tell(e);
+    e.close_trace();
     send(e, &Answer::Ended { end, ticks });
     sys::exit_group(0)
 }
