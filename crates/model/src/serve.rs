@@ -3,7 +3,7 @@
 //! A request is one packet from the host; every request has one answer, which comes as `Report::Answer`. `Run` and `Step`
 //! are answered when the guest stops. Any packet that comes meanwhile stops it.
 
-use crate::wire::{Reader, Replayed, Writer};
+use crate::wire::{Probe, Reader, Replayed, Writer};
 use crate::{GuestAddr, Mode};
 use alloc::{string::String, vec::Vec};
 
@@ -67,6 +67,9 @@ pub enum Request {
     Alter(Alteration),
     /// The guest goes on by itself, in a world made from the recording.
     Trial(TrialLimits),
+    /// The same, but the host stays: it stops the guest, asks, alters and lets it go on as in a replay. What the guest
+    /// writes comes in between; its end is the answer to the request that let it go, and then only questions are left.
+    Hold(TrialLimits),
     /// The log counts no longer, and this thread is the one that goes on. The guest computes by itself until it wants
     /// something from outside, which ends it.
     Leave {
@@ -123,6 +126,9 @@ pub enum Alteration {
         offset: u64,
         bytes: Vec<u8>,
     },
+    /// Something is done at an execution that is still to come: the instance counts from this moment on, and 0 is every
+    /// one.
+    Arm(Probe),
 }
 
 /// What a trial may use up.
@@ -310,7 +316,17 @@ impl Writer {
                 self.u64(*offset);
                 self.bytes(bytes);
             }
+            Alteration::Arm(probe) => {
+                self.u8(8);
+                self.probe(probe);
+            }
         }
+    }
+    fn limits(&mut self, l: &TrialLimits) {
+        self.u64(l.ticks);
+        self.u64(l.memory);
+        self.u64(l.output);
+        self.u8(l.belt as u8);
     }
     pub(crate) fn replayed(&mut self, r: &Replayed) {
         self.u64(r.records);
@@ -355,8 +371,12 @@ impl Reader<'_> {
             3 => Alteration::SetRegister(self.u8()?, self.u64()?),
             4 => Alteration::SetMemory(GuestAddr(self.u64()?), self.bytes()?.to_vec()),
             5 => Alteration::Input { offset: self.u64()?, bytes: self.bytes()?.to_vec() },
+            8 => Alteration::Arm(self.probe()?),
             _ => return None,
         })
+    }
+    fn limits(&mut self) -> Option<TrialLimits> {
+        Some(TrialLimits { ticks: self.u64()?, memory: self.u64()?, output: self.u64()?, belt: self.u8()? != 0 })
     }
     pub(crate) fn replayed(&mut self) -> Option<Replayed> {
         let (records, tick, pc) = (self.u64()?, self.u64()?, self.u64()?);
@@ -428,10 +448,11 @@ impl Request {
             }
             Request::Trial(l) => {
                 w.u8(14);
-                w.u64(l.ticks);
-                w.u64(l.memory);
-                w.u64(l.output);
-                w.u8(l.belt as u8);
+                w.limits(l);
+            }
+            Request::Hold(l) => {
+                w.u8(17);
+                w.limits(l);
             }
             Request::Quit => w.u8(15),
             Request::Predicates { ranges, places, keep } => {
@@ -482,9 +503,8 @@ impl Request {
             11 => Request::Mode(Mode::from_u8(r.u8()?)?),
             12 => Request::Fork,
             13 => Request::Alter(r.alteration()?),
-            14 => {
-                Request::Trial(TrialLimits { ticks: r.u64()?, memory: r.u64()?, output: r.u64()?, belt: r.u8()? != 0 })
-            }
+            14 => Request::Trial(r.limits()?),
+            17 => Request::Hold(r.limits()?),
             15 => Request::Quit,
             40 => Request::Predicates {
                 ranges: r.list(|r| Some((r.u64()?, r.u64()?)))?,
@@ -694,6 +714,7 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::{Action, Site};
 
     fn check_request(request: Request) {
         let bytes = request.encode();
@@ -719,6 +740,9 @@ mod tests {
         check_request(Request::SetRegisters { thread: 1, state: State { rip: 5, ..State::default() } });
         check_request(Request::Alter(Alteration::SetMemory(GuestAddr(1), alloc::vec![1, 2])));
         check_request(Request::Trial(TrialLimits { ticks: 1, memory: 2, output: 3, belt: true }));
+        check_request(Request::Hold(TrialLimits { ticks: 1, memory: 2, output: 3, belt: false }));
+        let probe = Probe { site: Site::Absolute(GuestAddr(7)), instance: 3, action: Action::Return };
+        check_request(Request::Alter(Alteration::Arm(probe)));
         let place = Place { moment, record: 9, thread: 2 };
         let collected = Collected {
             breakpoints: 4,

@@ -72,7 +72,7 @@ impl Live {
         self.events.try_iter().filter_map(totals).collect()
     }
 
-    fn send(&self, request: &Request, fd: Option<&OwnedFd>) -> Result<(), Error> {
+    pub(crate) fn send(&self, request: &Request, fd: Option<&OwnedFd>) -> Result<(), Error> {
         let bytes = request.encode();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
