@@ -3,10 +3,18 @@
 //! Without a port gdb is started here and talks to us over a socket in a private folder; with one we wait for debuggers.
 
 mod adapter;
+mod alter;
+mod altered;
+mod auxv;
+mod copy;
 mod files;
 mod monitor;
+mod places;
+mod points;
 mod ranges;
 mod signals;
+mod slices;
+mod statements;
 
 use crate::cli::{Color, Gdb as Options};
 use crate::guest::{Failed, start_engine};
