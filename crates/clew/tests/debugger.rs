@@ -257,7 +257,17 @@ fn a_dangling_pointer_leads_back_to_who_reused_the_memory() {
             ("continue", &["Hardware watchpoint 2", "Old value = 4", "New value = 5", "finalize_glyph"]),
             ("delete", &[]),
             ("finish", &["object_free"]),
-            ("reverse-step", &["an altered run goes forward only"]),
+            // Back in the altered run, by making the same changes again.
+            ("break object_make", &["Breakpoint 3"]),
+            ("reverse-continue", &["Breakpoint 3, object_make"]),
+            ("finish", &["main", "Value returned"]),
+            ("reverse-stepi", &["object_make"]),
+            ("reverse-next", &["}"]),
+            ("reverse-next", &["return made;"]),
+            ("reverse-next", &["made->type = &glyph;"]),
+            ("delete", &[]),
+            ("reverse-continue", &["No more reverse-execution history"]),
+            ("monitor when", &["of an altered run"]),
             ("continue", &["stdout: finalized 5", ENDED_WELL]),
         ],
     );

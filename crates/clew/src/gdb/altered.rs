@@ -1,10 +1,10 @@
 //! The altered run: the recording with something changed, going on by itself from a moment, while the user watches.
 //!
 //! It begins when something is to be changed and takes the recording's place until the user goes to a moment of the
-//! recording again. It goes forward only. What was changed where is remembered ([`Course`]): a moment of an altered run is
-//! found again by making the same changes again, which is how checkpoints in it, and the numbers of executions, work.
+//! recording again. What was changed where is remembered ([`Course`]): a moment of an altered run is found again by making the
+//! same changes again, which is how checkpoints in it, going back, and the numbers of executions work.
 //!
-//! May miss: gdb is not told of signals that the altered run survives.
+//! May miss: gdb is not told of signals that the altered run survives; going back does not stop at watched values.
 
 use super::adapter::{Recorded, failed};
 use super::copy::Copy;
@@ -21,7 +21,7 @@ const LIMITS: TrialLimits = TrialLimits { ticks: u64::MAX >> 2, memory: 2 << 30,
 const SLOW_STEPS: u32 = 48;
 /// A line has no more code than this.
 const LONGEST_LINE: u64 = 1 << 16;
-/// Steps within one tick, at most, when the last instruction is looked for.
+/// Steps, at most, when the last instruction is looked for.
 const MOST_STEPS: usize = 100_000;
 const EXECUTABLE: u8 = 4;
 
@@ -181,28 +181,90 @@ impl Recorded<'_> {
         Ok(count)
     }
 
+    /// Moves the altered run. If its process is lost, the recording takes its place again.
     pub(super) fn resume_altered(
         &mut self,
         direction: Direction,
         how: Resume,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Stop, Error> {
-        if direction == Direction::Backward {
-            return Err(Error::refused(
-                "an altered run goes forward only: go back with `monitor rollback N` or `monitor seek MOMENT`",
-            ));
-        }
         if !self.accesses.is_empty() {
             return Err(Error::refused("rwatch and awatch do not work in an altered run: delete them, or use watch"));
         }
-        match how {
-            Resume::Continue => self.run_on(&[], interrupted),
-            Resume::Step { thread } => {
+        let moved = match (direction, how) {
+            (Direction::Forward, Resume::Continue) => self.run_on(&[], interrupted),
+            (Direction::Forward, Resume::Step { thread }) => {
                 let number = self.number(thread)?;
                 self.step_altered(number, interrupted)
             }
-            Resume::RangeStep { thread, start, end } => self.step_out_altered(thread, start..end, interrupted),
+            (Direction::Forward, Resume::RangeStep { thread, start, end }) => {
+                self.step_out_altered(thread, start..end, interrupted)
+            }
+            (Direction::Backward, Resume::Continue) => self.run_back(interrupted),
+            (Direction::Backward, _) => self.step_back_altered(interrupted),
+        };
+        match moved {
+            Err(Error::Lost(why)) => {
+                self.altered = None;
+                self.moved();
+                let _ = writeln!(self.remarks, "The altered run is lost ({why}). This is the recording again.");
+                Ok(Stop::Step)
+            }
+            other => other,
         }
+    }
+
+    /// Back to the last breakpoint in the altered run, or to where it left the recording. Watched values are not looked at.
+    fn run_back(&mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<Stop, Error> {
+        let Some(altered) = &self.altered else { return Ok(Stop::HistoryStart) };
+        let (course, here) = (altered.course.clone(), altered.place().moment);
+        let breakpoints = self.breakpoints.clone();
+        let mut last = None;
+        course.take(&mut self.session, course.base, here, &mut |held, to| {
+            let from = held.place().moment;
+            // The breakpoint at which a stretch begins does not count there.
+            if breakpoints.contains(&from.pc) && from < here {
+                last = Some(from);
+            }
+            if from == to {
+                return Ok(());
+            }
+            held.set_stops(&breakpoints, &[])?;
+            let until = Until { moment: Some(to), collect: true, ..Until::default() };
+            if let HeldStop::Stopped { collected, .. } = held.run(until, interrupted)? {
+                last = collected.last_breakpoint.map(|p| p.moment).or(last);
+            }
+            Ok(())
+        })?;
+        self.go_back_to(&course, last.unwrap_or(course.base), interrupted)?;
+        let thread = self.stopped_thread();
+        Ok(if last.is_some() { Stop::Breakpoint { thread } } else { Stop::HistoryStart })
+    }
+
+    /// One instruction back.
+    fn step_back_altered(&mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<Stop, Error> {
+        let Some(altered) = &self.altered else { return Ok(Stop::HistoryStart) };
+        let course = altered.course.clone();
+        match self.before_in_altered()? {
+            Some(moment) => {
+                self.go_back_to(&course, moment, interrupted)?;
+                Ok(Stop::Step)
+            }
+            None => Ok(Stop::HistoryStart),
+        }
+    }
+
+    /// Takes the course to an earlier moment; what was changed behind it is undone.
+    fn go_back_to(
+        &mut self,
+        course: &Course,
+        moment: Moment,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Error> {
+        let changes = course.changes.iter().filter(|(at, _)| *at <= moment).cloned().collect();
+        let course = Course { changes, ..course.clone() };
+        let mark = Mark { moment, course: Some(course) };
+        self.go_to_mark(&mark, interrupted)
     }
 
     /// One instruction of this thread.
@@ -359,7 +421,7 @@ impl Recorded<'_> {
         }
         let previous = match &self.altered {
             None => self.session.previous(&mut || false).ok().flatten().map(|place| place.moment.pc),
-            Some(_) => self.previous_of_altered().ok().flatten(),
+            Some(_) => self.before_in_altered().ok().flatten().map(|moment| moment.pc),
         };
         if let Some(before) = previous {
             let place = self.describe(before);
@@ -370,26 +432,45 @@ impl Recorded<'_> {
         }
     }
 
-    /// The last instruction that the altered run executed before it died.
-    fn previous_of_altered(&mut self) -> Result<Option<u64>, Error> {
+    /// The moment of the last instruction that the altered run executed, if it has executed any.
+    fn before_in_altered(&mut self) -> Result<Option<Moment>, Error> {
         let Some(altered) = &self.altered else { return Ok(None) };
-        let (course, end) = (altered.course.clone(), altered.place().moment);
-        let last = course.changes.last().map_or(course.base, |(moment, _)| *moment);
-        let near = Moment { tick: end.tick.saturating_sub(1), pc: 0 };
-        let to = if near > last { near } else { last };
-        let mut held =
-            course.take(&mut self.session, course.base, to, &mut |held, to| held.run_to(to, &mut || false))?;
-        let mut previous = None;
-        for _ in 0..MOST_STEPS {
-            let here = held.place().moment;
-            if here == end {
+        let (course, here) = (altered.course.clone(), altered.place().moment);
+        // Few instructions are executed within a tick, but some ticks are the engine's alone.
+        for ticks in [1, 64, u64::MAX] {
+            let near = Moment { tick: here.tick.saturating_sub(ticks), pc: 0 };
+            if let Some(found) = self.last_step(&course, near, here)? {
+                return Ok(Some(found));
+            }
+            if near <= course.base {
                 break;
             }
-            previous = Some(here.pc);
+        }
+        Ok(None)
+    }
+
+    /// The last moment before `here` that single steps from `near` lead over.
+    fn last_step(&mut self, course: &Course, near: Moment, here: Moment) -> Result<Option<Moment>, Error> {
+        let mut before = course.clone();
+        before.changes.retain(|(moment, _)| *moment < near);
+        let begin = near.max(course.base);
+        let mut held =
+            before.take(&mut self.session, course.base, begin, &mut |held, to| held.run_to(to, &mut || false))?;
+        let mut rest = course.changes.iter().filter(|(moment, _)| *moment >= near).peekable();
+        let mut last = None;
+        for _ in 0..MOST_STEPS {
+            let at = held.place().moment;
+            while let Some((_, change)) = rest.next_if(|(moment, _)| *moment == at) {
+                held.change(change).map_err(failed)?;
+            }
+            if at >= here {
+                break;
+            }
+            last = Some(at);
             if let HeldStop::Ended(_) = held.step().map_err(failed)? {
                 break;
             }
         }
-        Ok(previous)
+        Ok(last)
     }
 }
