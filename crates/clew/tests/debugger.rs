@@ -9,6 +9,7 @@ mod common;
 
 use common::dialogue::check;
 use common::place::{Place, finish};
+use common::processes::left;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
@@ -70,7 +71,7 @@ fn a_smashed_stack_leads_back_to_the_copy() {
                     "region inputs: ",
                 ],
             ),
-            ("monitor prune 0 files", &["Slice 1 of smash.c:13", "without files", "fewer executions", "than slice 0"]),
+            ("prune 0 files", &["Slice 1 of smash.c:13", "without files", "fewer executions", "than slice 0"]),
             ("monitor info slice 1 smash.c:17", &["Slice 1 of"]),
             ("monitor info slices", &["0 smash.c:13, execution 1: ", "1 smash.c:13, execution 1, without files: "]),
             // Each of these alone removes the crash.
@@ -213,9 +214,11 @@ fn a_heap_overflow_leads_back_to_the_wrong_bound() {
             ("delete", &[]),
             ("continue", &["SIGSEGV", "look_up"]),
             ("monitor instance bound.c:23", &["at or behind bound.c:23#8, of 8"]),
-            ("monitor slice bound.c:23 8 index", &["Slice 3 of bound.c:23, execution 8, index", "due to index"]),
+            ("slice bound.c:23 8 index", &["Slice 3 of bound.c:23, execution 8, index", "due to index"]),
         ],
     );
+    let folder = place.folder.display().to_string();
+    assert_eq!(left(&folder), Vec::<String>::new(), "altered runs end with the debugger");
     place.done();
 }
 

@@ -172,7 +172,7 @@ fn commands(recorded: &Recorded<'_>, socket: &Path) -> String {
     }
     let _ = writeln!(text, "target remote {}", socket.display());
     recorded.files().paths().filter_map(pretty_printers).for_each(|printers| text += &printers);
-    text + "set confirm on\n"
+    text + "set confirm on\n" + gdb::ALIASES
 }
 
 /// Commands that load the pretty printers for a library. gdb looks for them by its name, but not where it is remote.
