@@ -317,7 +317,7 @@ impl Writer {
                 self.bytes(bytes);
             }
             Alteration::Arm(probe) => {
-                self.u8(8);
+                self.u8(20);
                 self.probe(probe);
             }
         }
@@ -371,7 +371,7 @@ impl Reader<'_> {
             3 => Alteration::SetRegister(self.u8()?, self.u64()?),
             4 => Alteration::SetMemory(GuestAddr(self.u64()?), self.bytes()?.to_vec()),
             5 => Alteration::Input { offset: self.u64()?, bytes: self.bytes()?.to_vec() },
-            8 => Alteration::Arm(self.probe()?),
+            20 => Alteration::Arm(self.probe()?),
             _ => return None,
         })
     }
@@ -451,7 +451,7 @@ impl Request {
                 w.limits(l);
             }
             Request::Hold(l) => {
-                w.u8(17);
+                w.u8(42);
                 w.limits(l);
             }
             Request::Quit => w.u8(15),
@@ -504,7 +504,7 @@ impl Request {
             12 => Request::Fork,
             13 => Request::Alter(r.alteration()?),
             14 => Request::Trial(r.limits()?),
-            17 => Request::Hold(r.limits()?),
+            42 => Request::Hold(r.limits()?),
             15 => Request::Quit,
             40 => Request::Predicates {
                 ranges: r.list(|r| Some((r.u64()?, r.u64()?)))?,
