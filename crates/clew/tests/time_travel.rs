@@ -5,18 +5,13 @@
 
 mod common;
 
+use common::dialogue::{Dialogue, check, check_answers, talk};
 use common::place::{Place, finish};
-use common::{CLEW, compile, stderr, stdout};
+use common::{compile, stderr, stdout};
 use recording::Recording;
 use session::{EngineProgram, Replayer, Session, Stopped};
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-
-/// Commands to gdb, each followed by what must appear between it and the next one, in this order.
-type Dialogue<'a> = &'a [(&'a str, &'a [&'a str])];
-
-/// What separates the answers to two commands.
-const MARK: &str = "---8<---";
+use std::process::{Child, Stdio};
 
 /// Records a guest of `tests/guests`, which must end with this status.
 fn record(place: &Place, guest: &str, status: i32) {
@@ -27,42 +22,6 @@ fn record(place: &Place, guest: &str, status: i32) {
     let ended =
         std::os::unix::process::ExitStatusExt::signal(&output.status).map_or(output.status.code(), |s| Some(-s));
     assert_eq!(ended, Some(status), "{guest}: {}", stderr(&output));
-}
-
-/// Has this dialogue with a gdb that `clew gdb` starts.
-#[track_caller]
-fn check(place: &Place, recording: &str, dialogue: Dialogue<'_>) {
-    let clew = [CLEW, "gdb", "--quiet", recording, "--", "-nx", "-batch"];
-    check_answers(&talk(place, &clew, dialogue), dialogue);
-}
-
-/// What comes of a command line that starts gdb, given these commands. gdb writes some answers to standard error.
-fn talk(place: &Place, start: &[&str], dialogue: Dialogue<'_>) -> String {
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "exec \"$@\" 2>&1", "sh"]).args(start).env("CLEW_HOME", &place.home).stdin(Stdio::null());
-    for (command, _) in dialogue {
-        shell.args(["-ex", command, "-ex", &format!("echo \\n{MARK}\\n")]);
-    }
-    let output = finish(shell, b"");
-    let text = stdout(&output).to_owned();
-    assert!(!text.contains("gdb cannot be started"), "these tests need gdb: {text}");
-    text
-}
-
-#[track_caller]
-fn check_answers(text: &str, dialogue: Dialogue<'_>) {
-    // Before the first command is what gdb says when it connects.
-    let answers: Vec<&str> = text.split(MARK).collect();
-    assert!(answers.len() > dialogue.len(), "gdb ended early:\n{text}");
-    for ((command, expected), answer) in dialogue.iter().zip(&answers) {
-        let mut rest = *answer;
-        for part in *expected {
-            match rest.find(part) {
-                Some(at) => rest = &rest[at + part.len()..],
-                None => panic!("after {command:?}, {part:?} is missing in\n{answer}\nof\n{text}"),
-            }
-        }
-    }
 }
 
 #[test]
@@ -289,7 +248,7 @@ fn commands_of_the_recording_go_to_moments() {
             ("monitor seek heap.c:15#15", &["executed 14 times only"]),
             ("monitor seek 1:0x1", &["there is no moment 1:0x1"]),
             ("monitor seek nowhere", &["is no moment"]),
-            ("monitor instance heap.c:9999", &["no code of heap.c:9999 is known"]),
+            ("monitor instance heap.c:9999", &["no image of the process has code from heap.c:9999"]),
             ("monitor bogus", &["there is no command `bogus`"]),
         ],
     );

@@ -81,22 +81,31 @@ impl Probes {
     /// One more probe; 0 as its instance is the next execution. Answers its address, whose blocks must be made anew.
     pub fn add(&mut self, mut probe: Probe, bias: u64) -> u64 {
         let at = resolve(probe.site, bias);
-        let executed = self.count(at);
+        let executed = self.count_so_far(at);
         if probe.instance == 0 {
             probe.instance = executed + 1;
         }
-        self.put(at, probe);
+        if let Some(site) = self.sites.get_mut(&at) {
+            site.probes.push(self.all.len() as u32);
+        }
+        self.all.push(probe);
+        self.ordered.insert(at);
+        self.rearm(at);
         at
     }
 
-    /// Something is done at the n-th execution from now on. The blocks there must be made anew.
-    pub fn add_from_now(&mut self, at: u64, execution: u64, action: Action) {
-        let instance = self.count(at) + execution;
-        self.put(at, Probe { site: Site::Absolute(GuestAddr(at)), instance, action });
+    /// One more probe, whose instance counts from now on; 0 is every execution. Answers as [`Probes::add`] does.
+    pub fn add_from_now(&mut self, mut probe: Probe, bias: u64) -> u64 {
+        let at = resolve(probe.site, bias);
+        if probe.instance == 0 {
+            return self.add_always(at, probe.action);
+        }
+        probe.instance += self.count_so_far(at);
+        self.add(probe, bias)
     }
 
-    /// Makes the address a site; answers how often it is known to have been executed.
-    fn count(&mut self, at: u64) -> u64 {
+    /// How often a site was executed; one that is not there yet begins here.
+    fn count_so_far(&mut self, at: u64) -> u64 {
         if !self.sites.contains_key(&at) {
             let counter = self.free_counter();
             self.sites.insert(at, SiteState::new(counter));
@@ -107,19 +116,15 @@ impl Probes {
             // SAFETY: a counter word behind the table, mapped with the gate.
             let left = unsafe { *((GATE + offset) as *const u64) };
             site.executed += site.armed - left;
-            // It has been counted; whoever adds a probe arms the site again.
-            site.armed = 0;
+            // What was counted is not counted again.
+            site.armed = left;
         }
         site.executed
     }
 
-    fn put(&mut self, at: u64, probe: Probe) {
-        if let Some(site) = self.sites.get_mut(&at) {
-            site.probes.push(self.all.len() as u32);
-        }
-        self.all.push(probe);
-        self.ordered.insert(at);
-        self.rearm(at);
+    /// Is something to be done at `pc`, now or later?
+    pub fn acts_at(&self, pc: u64) -> bool {
+        self.sites.get(&pc).is_some_and(|s| !s.probes.is_empty())
     }
 
     /// Something is done at every execution from now on. Answers the address, whose blocks must be made anew.
@@ -305,6 +310,10 @@ impl Engine {
                     if let Some(to) = self.other_way(g) {
                         self.trace_special(Special::Step { pc });
                         g.pc = to;
+                        if to <= pc && self.replay.is_some() {
+                            // A branch back is a tick: moments must differ.
+                            g.budget = g.budget.saturating_sub(1);
+                        }
                         next = Next::Elsewhere;
                     }
                 }
@@ -332,6 +341,15 @@ impl Engine {
                 }
                 Action::SwitchMode(mode) => {
                     self.switch_mode(mode);
+                }
+                Action::Return => {
+                    if let Some(to) = sys::read_u64(g.gpr[4]) {
+                        g.pc = to;
+                        g.gpr[4] += 8;
+                        // So is a return.
+                        g.budget = g.budget.saturating_sub(1);
+                        next = Next::Elsewhere;
+                    }
                 }
                 Action::StartRecording => self.begin_region(t, g),
                 Action::StopRecording => self.end_region(),

@@ -39,7 +39,7 @@ pub fn run(t: &mut Thread) -> ! {
         let mut alone = None;
         if e.replaying() {
             replay::steer(e, t, g);
-        } else if e.region.is_timed() && e.region_tick(t, g) {
+        } else if e.trial.is_some() && trial::held::look(e, t, g) || e.region.is_timed() && e.region_tick(t, g) {
             via = Via::Engine;
         }
         if t.has_any() {
@@ -144,8 +144,12 @@ fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
                 // This execution has been counted.
                 t.probed = Some(g.pc);
             }
+            if next == Next::Elsewhere {
+                return Via::Engine;
+            }
             if stops && e.trial.is_some() {
                 t.probed = Some(g.pc);
+                trial::held::at_site(e, t, g);
                 trial::schedule::at_site(e, t, g);
             } else if stops {
                 e.site_reached(t, g.pc);

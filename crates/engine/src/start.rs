@@ -253,6 +253,7 @@ fn make_engine(
         thread_regions: 1,
         free_regions: Vec::new(),
         vfork: None,
+        belted: false,
         filters: Default::default(),
         notes: Vec::new(),
         loaded,

@@ -51,6 +51,8 @@ pub struct Engine {
     /// Thread regions that exist.
     pub thread_regions: u32,
     pub vfork: Option<crate::fork::VforkChild>,
+    /// The belt around trials is on ([`crate::trial::belt`]).
+    pub belted: bool,
     pub filters: crate::seccomp::Filters,
     pub notes: Vec<String>,
     pub loaded: crate::load::Loaded,

@@ -2,7 +2,7 @@
 //!
 //! It is about a past that can be visited, not about a process that runs: there is a current moment, time can be moved
 //! both ways, and asking changes nothing. The only way to change something is a *copy* of the current moment
-//! ([`Debuggee::begin_copy`]), which is thrown away afterwards.
+//! ([`Debuggee::begin_copy`]), which is thrown away afterwards unless the debuggee wants to keep it.
 //!
 //! Every method may be called at any time while a client is connected, in any order, always from one thread.
 
@@ -172,6 +172,12 @@ pub trait Debuggee {
         Err(Error::refused("a recording cannot be changed"))
     }
 
+    /// Time is to be moved, and the user has changed something in the copy by hand: makes the copy the debuggee, if that
+    /// is possible here. Otherwise it is thrown away.
+    fn keep_copy(&mut self) -> Result<bool, Error> {
+        Ok(false)
+    }
+
     /// Throws the copy away; the moment at which it was made is the current one again.
     fn end_copy(&mut self) -> Result<(), Error> {
         Ok(())
@@ -192,6 +198,11 @@ pub trait Debuggee {
 
     /// The 128 bytes of `siginfo_t` of the signal that `thread` stopped with, if it did.
     fn siginfo(&mut self, _thread: u32) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// What the user is to read about the last stop, beside what the client says of it. Whole lines; asked once.
+    fn remark(&mut self) -> Option<String> {
         None
     }
 

@@ -24,7 +24,7 @@ mod throwaway;
 mod wire;
 
 pub use debuggee::{Console, Debuggee, Direction, Error, HostFile, Moved, Resume, Stop, Thread, Watch, WatchKind};
-pub use listen::{COMMANDS, listen, serve_next};
+pub use listen::{ALIASES, COMMANDS, listen, serve_next};
 pub use registers::{CpuState, X87};
 pub use session::{End, ServeError, serve};
 pub use wire::Stream;

@@ -31,3 +31,6 @@ pub fn serve_next(listener: &TcpListener, debuggee: &mut dyn Debuggee) -> Result
 /// gdb commands to give to a gdb that we start (one per line, for `-ex` or a file): short names for the monitor
 /// commands. Those that move time are followed by a step, which the server answers at once with the new place.
 pub const COMMANDS: &str = include_str!("commands.gdb");
+
+/// The same for commands that do not move time, to be given after all else: not every gdb understands them.
+pub const ALIASES: &str = include_str!("aliases.gdb");

@@ -362,6 +362,9 @@ impl Session<'_, '_> {
         if self.wire.is_closed() {
             return Ok(Some(End::Closed));
         }
+        if let Some(remark) = self.target.debuggee.get_mut().remark() {
+            self.say(&remark)?;
+        }
         let reason = self.stop_reason(stop)?;
         let answer = match self.stub.stopped(&mut self.target, reason)? {
             Outcome::Answer(answer) => answer,

@@ -139,6 +139,7 @@ impl<'d> Adapter<'d> {
     pub fn finish_copy(&mut self, decision: OnResume) -> Result<bool, Error> {
         match decision {
             OnResume::Go => Ok(false),
+            OnResume::End { changed: true } if self.debuggee.get_mut().keep_copy()? => Ok(false),
             OnResume::End { changed } => self.debuggee.get_mut().end_copy().map(|()| changed),
         }
     }

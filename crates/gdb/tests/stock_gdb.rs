@@ -269,6 +269,25 @@ fn values_set_by_hand_last_until_time_moves() {
 }
 
 #[test]
+fn values_set_by_hand_stay_where_the_debuggee_keeps_them() {
+    let mut machine = Machine::new();
+    machine.keeps = true;
+    let commands = ["set var $rbx = 5", "stepi", "print $rbx"];
+    let (said, _) = gdb_batch(&mut machine, &commands);
+    assert!(said.iter().any(|s| s.contains("= 5")), "{said:?}");
+    assert!(!said.iter().any(|s| s.contains("dropped")), "{said:?}");
+    assert_eq!((machine.copies_made, machine.copies_ended), (1, 0));
+}
+
+#[test]
+fn what_is_to_be_said_about_a_stop_is_said_once() {
+    let mut machine = Machine::new();
+    machine.remark = Some("something about this stop\n".into());
+    let (said, _) = gdb_batch(&mut machine, &["stepi", "stepi"]);
+    assert_eq!(said.iter().filter(|s| s.contains("something about this stop")).count(), 1, "{said:?}");
+}
+
+#[test]
 fn signals_are_reported_unless_the_user_passes_them() {
     let mut machine = Machine::new();
     machine.signal_at = Some(20);

@@ -150,6 +150,8 @@ pub enum Action {
     /// Recording begins or ends here.
     StartRecording,
     StopRecording,
+    /// At the beginning of a function: it returns at once, with the registers as they are.
+    Return,
 }
 
 impl Config {
@@ -226,7 +228,7 @@ impl Writer {
             }
         }
     }
-    fn probe(&mut self, p: &Probe) {
+    pub(crate) fn probe(&mut self, p: &Probe) {
         self.site(&p.site);
         self.u64(p.instance);
         match &p.action {
@@ -256,6 +258,7 @@ impl Writer {
             }
             Action::StartRecording => self.u8(6),
             Action::StopRecording => self.u8(7),
+            Action::Return => self.u8(9),
         }
     }
     fn record_config(&mut self, c: &RecordConfig) {
@@ -298,7 +301,7 @@ impl Reader<'_> {
             _ => return None,
         })
     }
-    fn probe(&mut self) -> Option<Probe> {
+    pub(crate) fn probe(&mut self) -> Option<Probe> {
         let site = self.site()?;
         let instance = self.u64()?;
         let action = match self.u8()? {
@@ -311,6 +314,7 @@ impl Reader<'_> {
             5 => Action::SwitchMode(Mode::from_u8(self.u8()?)?),
             6 => Action::StartRecording,
             7 => Action::StopRecording,
+            9 => Action::Return,
             _ => return None,
         };
         Some(Probe { site, instance, action })

@@ -4,7 +4,7 @@
 //! are answered when the guest stops. Any packet that comes meanwhile stops it.
 
 pub use crate::look::Look;
-use crate::wire::{Reader, Replayed, Writer};
+use crate::wire::{Probe, Reader, Replayed, Writer};
 use crate::{GuestAddr, Mode};
 use alloc::{string::String, vec::Vec};
 
@@ -71,8 +71,13 @@ pub enum Request {
     Files(Vec<Vec<u8>>),
     /// A trial is to tell what memory holds at these executions, which count from now on.
     Looks(Vec<Look>),
+    /// The kernel is to refuse this process, and its copies, what trials must not do.
+    Belt,
     /// The guest goes on by itself, in a world made from the recording.
     Trial(TrialLimits),
+    /// The same, but the host stays: it stops the guest, asks, alters and lets it go on as in a replay. What the guest
+    /// writes comes in between; its end is the answer to the request that let it go, and then only questions are left.
+    Hold(TrialLimits),
     /// The log counts no longer, and this thread is the one that goes on. The guest computes by itself until it wants
     /// something from outside, which ends it.
     Leave {
@@ -139,6 +144,9 @@ pub enum Alteration {
         offset: u64,
         bytes: Vec<u8>,
     },
+    /// Something is done at an execution that is still to come: the instance counts from this moment on, and 0 is every
+    /// one.
+    Arm(Probe),
 }
 
 /// What a trial may use up.
@@ -340,7 +348,17 @@ impl Writer {
                 self.u64(*offset);
                 self.bytes(bytes);
             }
+            Alteration::Arm(probe) => {
+                self.u8(20);
+                self.probe(probe);
+            }
         }
+    }
+    fn limits(&mut self, l: &TrialLimits) {
+        self.u64(l.ticks);
+        self.u64(l.memory);
+        self.u64(l.output);
+        self.u8(l.belt as u8);
     }
     pub(crate) fn replayed(&mut self, r: &Replayed) {
         self.u64(r.records);
@@ -387,8 +405,12 @@ impl Reader<'_> {
             3 => Alteration::SetRegister(self.u8()?, self.u64()?),
             4 => Alteration::SetMemory(GuestAddr(self.u64()?), self.bytes()?.to_vec()),
             5 => Alteration::Input { offset: self.u64()?, bytes: self.bytes()?.to_vec() },
+            20 => Alteration::Arm(self.probe()?),
             _ => return None,
         })
+    }
+    fn limits(&mut self) -> Option<TrialLimits> {
+        Some(TrialLimits { ticks: self.u64()?, memory: self.u64()?, output: self.u64()?, belt: self.u8()? != 0 })
     }
     pub(crate) fn replayed(&mut self) -> Option<Replayed> {
         let (records, tick, pc) = (self.u64()?, self.u64()?, self.u64()?);
@@ -460,10 +482,11 @@ impl Request {
             }
             Request::Trial(l) => {
                 w.u8(14);
-                w.u64(l.ticks);
-                w.u64(l.memory);
-                w.u64(l.output);
-                w.u8(l.belt as u8);
+                w.limits(l);
+            }
+            Request::Hold(l) => {
+                w.u8(42);
+                w.limits(l);
             }
             Request::Files(paths) => {
                 w.u8(17);
@@ -471,6 +494,7 @@ impl Request {
                 paths.iter().for_each(|path| w.bytes(path));
             }
             Request::Quit => w.u8(15),
+            Request::Belt => w.u8(19),
             Request::Looks(list) => {
                 w.u8(18);
                 w.u32(list.len() as u32);
@@ -525,11 +549,11 @@ impl Request {
             11 => Request::Mode(Mode::from_u8(r.u8()?)?),
             12 => Request::Fork,
             13 => Request::Alter(r.alteration()?),
-            14 => {
-                Request::Trial(TrialLimits { ticks: r.u64()?, memory: r.u64()?, output: r.u64()?, belt: r.u8()? != 0 })
-            }
+            14 => Request::Trial(r.limits()?),
+            42 => Request::Hold(r.limits()?),
             17 => Request::Files(r.list(|r| Some(r.bytes()?.to_vec()))?),
             15 => Request::Quit,
+            19 => Request::Belt,
             18 => Request::Looks(r.list(Look::decode)?),
             40 => Request::Predicates {
                 ranges: r.list(|r| Some((r.u64()?, r.u64()?)))?,

@@ -14,6 +14,7 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, socketpair,
 };
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Live {
     hub: Arc<Hub>,
     events: Receiver<Event>,
+    /// Traces that were read to their ends while an answer was waited for.
+    traced: RefCell<Vec<TraceTotals>>,
     pid: u32,
     /// Our own child, to be reaped; copies are reaped by the system.
     child: Option<Pid>,
@@ -45,7 +48,7 @@ impl Live {
 
     fn over(control: OwnedFd, traces: Traces, pid: u32, child: Option<Pid>) -> Live {
         let (sender, events) = channel();
-        Live { hub: Arc::new(Hub::new(control, traces, sender)), events, pid, child }
+        Live { hub: Arc::new(Hub::new(control, traces, sender)), events, traced: RefCell::default(), pid, child }
     }
 
     /// The engine's process.
@@ -62,14 +65,18 @@ impl Live {
     pub fn finish_traces(&self) -> Vec<TraceTotals> {
         self.hub.drain();
         self.hub.finish(None);
-        let totals = |event| match event {
-            Event::Trace(totals) => Some(totals),
-            _ => None,
-        };
-        self.events.try_iter().filter_map(totals).collect()
+        self.events.try_iter().for_each(|event| self.note(event));
+        self.traced.take()
     }
 
-    fn send(&self, request: &Request, fd: Option<&OwnedFd>) -> Result<(), Error> {
+    /// Keeps what an event that is no answer tells about a trace.
+    fn note(&self, event: Event) {
+        if let Event::Trace(totals) = event {
+            self.traced.borrow_mut().push(totals);
+        }
+    }
+
+    pub(crate) fn send(&self, request: &Request, fd: Option<&OwnedFd>) -> Result<(), Error> {
         let bytes = request.encode();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -120,7 +127,10 @@ impl Live {
                     }
                     continue;
                 }
-                Ok(_) => continue,
+                Ok(other) => {
+                    self.note(other);
+                    continue;
+                }
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => return Err(gone("nobody listens")),
             }
@@ -140,7 +150,10 @@ impl Live {
                         Some(answer) => return Ok(answer),
                         None => continue,
                     },
-                    Ok(_) => continue,
+                    Ok(other) => {
+                        self.note(other);
+                        continue;
+                    }
                     Err(_) => return Err(gone("its process has ended")),
                 }
             }

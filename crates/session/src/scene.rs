@@ -39,7 +39,13 @@ impl Session {
         self.images_among(&maps, recording, images)
     }
 
-    fn images_among(&self, maps: &[MapInfo], recording: &Recording, images: &Images) -> Result<LoadedImages, Error> {
+    /// The programs and libraries among these mappings, the program first.
+    pub fn images_among(
+        &self,
+        maps: &[MapInfo],
+        recording: &Recording,
+        images: &Images,
+    ) -> Result<LoadedImages, Error> {
         // A forked process has the program of the one it comes from.
         let first = recording.lineage(&self.unit()).ok().and_then(|l| l.first().copied()).unwrap_or(self.unit());
         let unit = recording.unit(&first).ok();

@@ -119,6 +119,19 @@ impl Session {
         Ok(stopped(why))
     }
 
+    /// How often the instructions at these addresses were executed before this moment.
+    pub fn count_before(&mut self, pcs: &[u64], interrupted: &mut dyn FnMut() -> bool) -> Result<u64, Error> {
+        let live = self.checkpoints.beginning()?;
+        equip(&live, pcs, &[])?;
+        // The instruction at which a run begins does not count.
+        let first = u64::from(self.place.moment > self.start_moment() && pcs.contains(&self.start_moment().pc));
+        let until = Until { moment: Some(self.place.moment), collect: true, ..Until::default() };
+        match run(&live, until, interrupted)? {
+            (Why::Interrupted, ..) => Err(refused("interrupted".into())),
+            (_, _, collected) => Ok(first + collected.breakpoints),
+        }
+    }
+
     /// How often the instructions at these addresses were executed before this moment, and how often in all.
     pub fn count(&mut self, pcs: &[u64], interrupted: &mut dyn FnMut() -> bool) -> Result<(u64, u64), Error> {
         let live = self.checkpoints.beginning()?;
@@ -287,6 +300,16 @@ impl Session {
             }
             (why, ..) => Err(refused(format!("the moment {} is not found again ({why:?})", step.moment))),
         }
+    }
+
+    /// The last instruction that was executed before this moment, whichever thread did it; the session does not move.
+    pub fn previous(&mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<Option<Place>, Error> {
+        let here = self.place.moment;
+        if here <= self.checkpoints.start() {
+            return Ok(None);
+        }
+        self.look_behind(here, interrupted)?;
+        Ok(self.behind.as_ref().and_then(|b| b.before(here)).and_then(|steps| steps.last().cloned()))
     }
 
     /// Finds the instructions before `end`, unless they are known.

@@ -177,6 +177,9 @@ impl Session {
         order.sort_by_key(|n| candidates[*n].moment);
         let Some(first) = order.first() else { return Ok(()) };
         let leader = self.copy_at(candidates[*first].moment)?;
+        if budget.limits.belt {
+            done(leader.ask(&Request::Belt)?)?;
+        }
         let (sender, results) = channel();
         let mut running = 0;
         let (budget, files) = (*budget, self.files.as_slice());

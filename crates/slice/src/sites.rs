@@ -32,6 +32,23 @@ impl<'w> Sites<'w> {
         Sites { window, first, runs }
     }
 
+    /// The last instruction of a segment as nodes name it: execution, and number of the instruction in it.
+    pub fn place(&self, segment: u32) -> Option<(u32, u16)> {
+        let execution = self.first.partition_point(|f| *f <= segment).checked_sub(1)?;
+        let number = self.window.blocks[execution];
+        let in_it = (segment - self.first[execution]) as usize;
+        if number != EVENTS {
+            let code = &self.window.codes[number as usize];
+            let end = code.segments.get(in_it + 1).map_or(code.insns.len(), |s| usize::from(*s));
+            return Some((execution as u32, end.checked_sub(1)? as u16));
+        }
+        let run = self.runs.binary_search(&(execution as u32)).ok()?;
+        let start = if run == 0 { 0 } else { self.window.runs[run - 1] as usize };
+        let events = &self.window.events[start..self.window.runs[run] as usize];
+        let event = events.iter().enumerate().filter(|(_, e)| has_segment(e)).nth(in_it)?.0;
+        Some((execution as u32, event as u16))
+    }
+
     /// The address of the last instruction of a segment.
     pub fn pc(&self, segment: u32) -> Option<u64> {
         let execution = self.first.partition_point(|f| *f <= segment).checked_sub(1)?;

@@ -3,15 +3,21 @@
 //! Threads go by their tids. Forward, the guest stops at the signals that the log knows of before they are delivered;
 //! backward it does not. At a crash it stops with the fatal signal, and the recording ends there.
 //!
-//! A *copy* is a copy of the engine that has left the log: functions can be called in it as long as they only compute.
+//! An altered run ([`super::altered`]) takes the recording's place while there is one, and so does a throw-away copy
+//! ([`super::copy`]) of either.
 
+use super::altered::{Altered, Mark};
+use super::auxv;
+use super::copy::Copy;
 use super::files::Files;
+use super::points::Points;
 use super::ranges;
 use super::signals::Signals;
+use super::slices::Slices;
 use gdb::{Console, CpuState, Debuggee, Direction, Error, HostFile, Moved, Resume, Stop, Thread, Watch, WatchKind};
 use image::Images;
 use model::GuestAddr;
-use model::serve::{Answer, Moment, Place, Request, State, ThreadInfo, Until, Why};
+use model::serve::{Moment, Place, Request, State, ThreadInfo};
 use model::wire::Replayed;
 use recording::{Recording, Unit};
 use session::{Access, Live, Session, Stopped, read_from, registers_of, threads_of};
@@ -35,24 +41,23 @@ pub struct Recorded<'r> {
     /// The auxiliary vector.
     auxv: Vec<u8>,
     signals: Signals,
-    copy: Option<Copy>,
-    breakpoints: Vec<u64>,
+    pub(super) copy: Option<Copy>,
+    /// The altered run that has taken the recording's place.
+    pub(super) altered: Option<Altered>,
+    pub(super) breakpoints: Vec<u64>,
     /// Those that ask for changes, and those that ask for accesses.
-    watches: Vec<Watch>,
-    accesses: Vec<Watch>,
+    pub(super) watches: Vec<Watch>,
+    pub(super) accesses: Vec<Watch>,
+    /// What the user stops at beside gdb's breakpoints.
+    pub(super) points: Points,
+    pub(super) slices: Slices,
+    /// What is to be told about the last stop.
+    pub(super) remarks: String,
     /// The signal that comes at this moment has been told.
     told: Option<Moment>,
     /// Threads at the present moment, if they have been asked for.
     threads: Option<Vec<ThreadInfo>>,
-    pub(super) checkpoints: BTreeMap<u32, Moment>,
-}
-
-/// A throw-away copy of the present moment.
-struct Copy {
-    live: Live,
-    /// The thread, by number, that runs in it.
-    thread: u32,
-    left: bool,
+    pub(super) checkpoints: BTreeMap<u32, Mark>,
 }
 
 pub(super) fn failed(e: session::Error) -> Error {
@@ -75,12 +80,16 @@ impl<'r> Recorded<'r> {
             root: units[0],
             files: Files::of(units.iter().copied()),
             signals: Signals::of(recording, &name).map_err(damaged)?,
-            auxv: auxv(recording, &session, units[0]).map_err(|e| e.to_string())?,
+            auxv: auxv::of(recording, &session, units[0]).map_err(|e| e.to_string())?,
             session,
             copy: None,
+            altered: None,
             breakpoints: Vec::new(),
             watches: Vec::new(),
             accesses: Vec::new(),
+            points: Points::default(),
+            slices: Slices::default(),
+            remarks: String::new(),
             told: None,
             threads: None,
             checkpoints: BTreeMap::new(),
@@ -102,9 +111,19 @@ impl<'r> Recorded<'r> {
         self.threads = None;
     }
 
+    /// The engine that has taken the place of the session's, if one has.
+    fn other_world(&self) -> Option<&Live> {
+        self.copy.as_ref().map(Copy::live).or(self.altered.as_ref().map(Altered::live))
+    }
+
+    /// Where the user is: in the recording, or in the altered run.
+    pub(super) fn place(&self) -> &Place {
+        self.altered.as_ref().map_or(self.session.place(), Altered::place)
+    }
+
     fn known_threads(&mut self) -> Result<Vec<ThreadInfo>, Error> {
-        if let Some(copy) = &self.copy {
-            return threads_of(&copy.live).map_err(failed);
+        if let Some(live) = self.other_world() {
+            return threads_of(live).map_err(failed);
         }
         if self.threads.is_none() {
             self.threads = Some(self.session.threads().map_err(failed)?);
@@ -113,20 +132,20 @@ impl<'r> Recorded<'r> {
     }
 
     /// The number of a thread in the session.
-    fn number(&mut self, tid: u32) -> Result<u32, Error> {
+    pub(super) fn number(&mut self, tid: u32) -> Result<u32, Error> {
         let found = self.known_threads()?.into_iter().find(|t| t.tid == tid).map(|t| t.number);
         found.ok_or_else(|| Error::refused(format!("there is no thread {tid} at this moment")))
     }
 
-    fn tid(&mut self, number: u32) -> u32 {
+    pub(super) fn tid(&mut self, number: u32) -> u32 {
         let known = self.known_threads().unwrap_or_default();
         known.iter().find(|t| t.number == number).or(known.first()).map_or(self.unit.start.tid, |t| t.tid).max(1)
     }
 
     fn state(&mut self, tid: u32) -> Result<(u32, State), Error> {
         let number = self.number(tid)?;
-        let state = match &self.copy {
-            Some(copy) => registers_of(&copy.live, number),
+        let state = match self.other_world() {
+            Some(live) => registers_of(live, number),
             None => self.session.registers(number),
         };
         Ok((number, state.map_err(failed)?))
@@ -162,6 +181,7 @@ impl<'r> Recorded<'r> {
         }
         if replayed.ending == 1 && self.told != Some(moment) {
             self.told = Some(moment);
+            self.tell_previous();
             return Ok(Stop::Signal { thread, signo: replayed.status as u8 });
         }
         Ok(Stop::HistoryEnd)
@@ -184,13 +204,32 @@ impl<'r> Recorded<'r> {
         if let Some(stop) = self.signal_here() {
             return Ok(stop);
         }
-        let limit = self.signals.after(self.session.moment()).map(|a| a.moment);
-        let stopped = self.session.forward(limit, interrupted).map_err(failed)?;
-        let stop = self.stop(stopped.clone())?;
-        match stopped {
-            Stopped::Here => Ok(self.signal_here().unwrap_or(stop)),
-            _ => Ok(stop),
+        loop {
+            let limit = self.signals.after(self.session.moment()).map(|a| a.moment);
+            let stopped = self.session.forward(limit, interrupted).map_err(failed)?;
+            if stopped == Stopped::Breakpoint && !self.is_gdbs() {
+                match self.own_point(interrupted)? {
+                    Some(stop) => return Ok(stop),
+                    None => continue,
+                }
+            }
+            let stop = self.stop(stopped.clone())?;
+            return match stopped {
+                Stopped::Here => Ok(self.signal_here().unwrap_or(stop)),
+                _ => Ok(stop),
+            };
         }
+    }
+
+    /// Has gdb a breakpoint here?
+    fn is_gdbs(&self) -> bool {
+        self.breakpoints.contains(&self.session.moment().pc)
+    }
+
+    /// Tells the session where to stop: gdb's breakpoints and the user's own points.
+    pub(super) fn arm(&mut self) {
+        let all: Vec<u64> = self.breakpoints.iter().copied().chain(self.points.addresses()).collect();
+        self.session.set_breakpoints(&all);
     }
 
     fn step(&mut self, tid: u32, interrupted: &mut dyn FnMut() -> bool) -> Result<Stop, Error> {
@@ -254,7 +293,7 @@ impl<'r> Recorded<'r> {
                 other => break other,
             }
         };
-        self.session.set_breakpoints(&self.breakpoints);
+        self.arm();
         stop
     }
 
@@ -263,18 +302,27 @@ impl<'r> Recorded<'r> {
             Resume::Step { thread } | Resume::RangeStep { thread, .. } => Some(self.number(thread)?),
             Resume::Continue => None,
         };
-        let stopped = match number {
-            Some(number) => self.session.step_back(number, interrupted),
-            None => self.session.backward(interrupted),
-        };
-        self.moved();
-        self.stop(stopped.map_err(failed)?)
+        loop {
+            let stopped = match number {
+                Some(number) => self.session.step_back(number, interrupted),
+                None => self.session.backward(interrupted),
+            };
+            self.moved();
+            let stopped = stopped.map_err(failed)?;
+            if stopped != Stopped::Breakpoint || self.is_gdbs() {
+                return self.stop(stopped);
+            }
+            if let Some(stop) = self.own_point(interrupted)? {
+                return Ok(stop);
+            }
+        }
     }
 
     /// The mappings as the kernel would have listed them.
     fn maps(&self) -> Option<Vec<u8>> {
         let mut text = String::new();
-        for m in self.session.maps().ok()? {
+        let maps = self.altered.as_ref().map_or_else(|| self.session.maps(), |a| a.held.maps());
+        for m in maps.ok()? {
             let bit = |n: u8, c: char| if m.prot & n != 0 { c } else { '-' };
             let shared = if m.shared { 's' } else { 'p' };
             let flags: String = [bit(1, 'r'), bit(2, 'w'), bit(4, 'x'), shared].iter().collect();
@@ -282,137 +330,6 @@ impl<'r> Recorded<'r> {
             text += &format!("{:08x}-{:08x} {flags} {:08x} 00:00 0 {name}\n", m.start, m.end, m.offset);
         }
         Some(text.into_bytes())
-    }
-
-    // ---- the copy ----
-
-    fn run_copy(&mut self, how: Resume, interrupted: &mut dyn FnMut() -> bool) -> Result<Stop, Error> {
-        let breakpoints = self.breakpoints.clone();
-        let Some(copy) = &mut self.copy else { return Err(Error::refused("there is no copy")) };
-        if !copy.left {
-            done(copy.live.ask(&Request::Leave { thread: copy.thread }))?;
-            copy.left = true;
-        }
-        done(copy.live.ask(&Request::Breakpoints(breakpoints)))?;
-        done(copy.live.ask(&Request::Watches(Vec::new())))?;
-        loop {
-            let request = match how {
-                Resume::Continue => Request::Run(Until::default()),
-                _ => Request::Step,
-            };
-            let (why, place) = match copy.live.ask_long(&request, interrupted).map_err(failed)? {
-                Answer::Stopped { why, place, .. } => (why, place),
-                other => return Err(unexpected(&other)),
-            };
-            match (why, &how) {
-                (Why::Reached, Resume::RangeStep { start, end, .. }) if (*start..*end).contains(&place.moment.pc) => {}
-                (why, _) => return self.copy_stopped(why),
-            }
-            if interrupted() {
-                return Ok(Stop::Interrupted);
-            }
-        }
-    }
-
-    fn copy_stopped(&mut self, why: Why) -> Result<Stop, Error> {
-        let thread = self.stopped_thread();
-        match why {
-            Why::Breakpoint => Ok(Stop::Breakpoint { thread }),
-            Why::Interrupted => Ok(Stop::Interrupted),
-            Why::End(Replayed { difference: Some(what), .. }) => {
-                let what = what.split(" (").next().unwrap_or_default();
-                Err(Error::refused(format!(
-                    "the called function cannot go on: {what}, which a recording cannot answer"
-                )))
-            }
-            Why::End(replayed) if replayed.ending == 1 => Ok(Stop::Signal { thread, signo: replayed.status as u8 }),
-            Why::End(_) => Ok(Stop::Exited(0)),
-            Why::Reached | Why::Passed | Why::Changed { .. } => Ok(Stop::Step),
-        }
-    }
-}
-
-fn unexpected(answer: &Answer) -> Error {
-    match answer {
-        Answer::Refused(why) => Error::refused(why.clone()),
-        other => Error::Lost(format!("the replaying engine answered {other:?}")),
-    }
-}
-
-fn done(answer: Result<Answer, session::Error>) -> Result<(), Error> {
-    match answer.map_err(failed)? {
-        Answer::Done => Ok(()),
-        other => Err(unexpected(&other)),
-    }
-}
-
-/// The auxiliary vector of the process.
-fn auxv(recording: &Recording, session: &Session, root: &Unit) -> Result<Vec<u8>, session::Error> {
-    if root.start.region.is_none() {
-        return auxv_on_stack(session);
-    }
-    let log = recording.log(&root.name).ok();
-    let process = log.and_then(|log| {
-        let raw = log.records().map(|(_, raw)| raw).find(|raw| raw.kind == model::log::Kind::Process)?;
-        model::region::ProcessRecord::decode(raw.payload)
-    });
-    let [start, end] = process.map_or([0; 2], |p| p.auxv);
-    let mut bytes = vec![0; end.saturating_sub(start).min(4096) as usize];
-    let n = session.read(GuestAddr(start), &mut bytes)?;
-    bytes.truncate(n);
-    Ok(bytes)
-}
-
-/// That on the stack of a program that begins.
-fn auxv_on_stack(session: &Session) -> Result<Vec<u8>, session::Error> {
-    /// More words than arguments and environment can have.
-    const MOST: usize = 1 << 20;
-    const RSP: usize = 4;
-    let at = session.registers(session.place().thread)?.gpr[RSP];
-    let mut words = Words { session, at, buffer: Vec::new(), next: 0 };
-    // The number of arguments, those and the environment, each list with a zero behind.
-    let mut zeros = 0;
-    words.next()?;
-    for _ in 0..MOST {
-        match words.next()? {
-            None => return Ok(Vec::new()),
-            Some(0) => zeros += 1,
-            Some(_) => {}
-        }
-        if zeros == 2 {
-            break;
-        }
-    }
-    let mut vector = Vec::new();
-    for _ in 0..64 {
-        let (Some(key), Some(value)) = (words.next()?, words.next()?) else { break };
-        vector.extend([key, value].into_iter().flat_map(u64::to_le_bytes));
-        if key == 0 {
-            break;
-        }
-    }
-    Ok(vector)
-}
-
-/// Words of guest memory, one behind the other.
-struct Words<'s> {
-    session: &'s Session,
-    at: u64,
-    buffer: Vec<u8>,
-    next: usize,
-}
-
-impl Words<'_> {
-    fn next(&mut self) -> Result<Option<u64>, session::Error> {
-        if self.next == self.buffer.len() {
-            self.buffer.resize(4096, 0);
-            let n = self.session.read(GuestAddr(self.at), &mut self.buffer)?;
-            self.buffer.truncate(n / 8 * 8);
-            (self.at, self.next) = (self.at + self.buffer.len() as u64, 0);
-        }
-        let word = self.buffer[self.next..].first_chunk().map(|b| u64::from_le_bytes(*b));
-        self.next += 8;
-        Ok(word)
     }
 }
 
@@ -443,15 +360,15 @@ impl Debuggee for Recorded<'_> {
 
     fn stopped_thread(&mut self) -> u32 {
         let number = match &self.copy {
-            Some(copy) => copy.thread,
-            None => self.session.place().thread,
+            Some(copy) => copy.thread(),
+            None => self.place().thread,
         };
         self.tid(number)
     }
 
     fn reason(&mut self) -> Stop {
         let thread = self.stopped_thread();
-        match self.session.ended() {
+        match self.session.ended().filter(|_| self.altered.is_none()) {
             Some(replayed) if replayed.ending == 1 => Stop::Signal { thread, signo: replayed.status as u8 },
             _ => Stop::Step,
         }
@@ -469,32 +386,30 @@ impl Debuggee for Recorded<'_> {
         (state.gpr, state.rip, state.rflags) = (cpu.gpr, cpu.rip, cpu.rflags);
         (state.fs_base, state.gs_base) = (cpu.fs_base, cpu.gs_base);
         cpu.store_xsave(&mut state.extended);
-        if !copy.left {
-            copy.thread = number;
-        }
-        done(copy.live.ask(&Request::SetRegisters { thread: number, state }))
+        copy.runs(number);
+        copy.change(Request::SetRegisters { thread: number, state })
     }
 
     fn read(&mut self, addr: u64, into: &mut [u8]) -> Result<usize, Error> {
-        let read = match &self.copy {
-            Some(copy) => read_from(&copy.live, GuestAddr(addr), into),
+        let read = match self.other_world() {
+            Some(live) => read_from(live, GuestAddr(addr), into),
             None => self.session.read(GuestAddr(addr), into),
         };
         read.map_err(failed)
     }
 
     fn write(&mut self, addr: u64, bytes: &[u8]) -> Result<(), Error> {
-        let Some(copy) = &self.copy else { return Err(Error::refused("a recording cannot be changed")) };
+        let Some(copy) = &mut self.copy else { return Err(Error::refused("a recording cannot be changed")) };
         for (n, piece) in bytes.chunks(PIECE).enumerate() {
             let addr = GuestAddr(addr.wrapping_add((n * PIECE) as u64));
-            done(copy.live.ask(&Request::Write { addr, bytes: piece.to_vec() }))?;
+            copy.change(Request::Write { addr, bytes: piece.to_vec() })?;
         }
         Ok(())
     }
 
     fn set_breakpoints(&mut self, addresses: &[u64]) -> Result<(), Error> {
         self.breakpoints = addresses.to_vec();
-        self.session.set_breakpoints(addresses);
+        self.arm();
         Ok(())
     }
 
@@ -518,6 +433,9 @@ impl Debuggee for Recorded<'_> {
         if self.copy.is_some() {
             return self.run_copy(how, interrupted);
         }
+        if self.altered.is_some() {
+            return self.resume_altered(direction, how, interrupted);
+        }
         match (direction, how) {
             (Direction::Backward, how) => self.back(how, interrupted),
             (Direction::Forward, Resume::Continue) => self.run(interrupted),
@@ -529,9 +447,17 @@ impl Debuggee for Recorded<'_> {
     }
 
     fn begin_copy(&mut self) -> Result<(), Error> {
-        let live = self.session.copy().map_err(failed)?;
-        self.copy = Some(Copy { live, thread: self.session.place().thread, left: false });
+        let copy = match &self.altered {
+            Some(altered) => Copy::of_altered(altered),
+            None => Copy::of_recorded(&self.session),
+        };
+        self.copy = Some(copy.map_err(failed)?);
         Ok(())
+    }
+
+    fn keep_copy(&mut self) -> Result<bool, Error> {
+        let (Some(copy), Some(altered)) = (self.copy.take(), &mut self.altered) else { return Ok(false) };
+        Ok(altered.adopt(copy))
     }
 
     fn end_copy(&mut self) -> Result<(), Error> {
@@ -560,7 +486,12 @@ impl Debuggee for Recorded<'_> {
     }
 
     fn siginfo(&mut self, _thread: u32) -> Option<Vec<u8>> {
-        self.signals.info(self.session.moment()).map(<[u8]>::to_vec)
+        let recorded = self.altered.is_none();
+        self.signals.info(self.session.moment()).filter(|_| recorded).map(<[u8]>::to_vec)
+    }
+
+    fn remark(&mut self) -> Option<String> {
+        Some(std::mem::take(&mut self.remarks)).filter(|text| !text.is_empty())
     }
 
     fn monitor(&mut self, command: &str, console: &mut dyn Console) -> Result<Moved, Error> {

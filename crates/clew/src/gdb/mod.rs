@@ -3,10 +3,18 @@
 //! Without a port gdb is started here and talks to us over a socket in a private folder; with one we wait for debuggers.
 
 mod adapter;
+mod alter;
+mod altered;
+mod auxv;
+mod copy;
 mod files;
 mod monitor;
+mod places;
+mod points;
 mod ranges;
 mod signals;
+mod slices;
+mod statements;
 
 use crate::cli::{Color, Gdb as Options};
 use crate::guest::{Failed, start_engine};
@@ -164,7 +172,7 @@ fn commands(recorded: &Recorded<'_>, socket: &Path) -> String {
     }
     let _ = writeln!(text, "target remote {}", socket.display());
     recorded.files().paths().filter_map(pretty_printers).for_each(|printers| text += &printers);
-    text + "set confirm on\n"
+    text + "set confirm on\n" + gdb::ALIASES
 }
 
 /// Commands that load the pretty printers for a library. gdb looks for them by its name, but not where it is remote.

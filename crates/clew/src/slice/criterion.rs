@@ -480,6 +480,11 @@ impl LineRanges {
         self.ranges.iter().any(|(a, b)| (*a..*b).contains(&pc))
     }
 
+    /// Where its code lies, in the order of addresses.
+    pub fn ranges(&self) -> &[(u64, u64)] {
+        &self.ranges
+    }
+
     /// All addresses in it, instructions or not.
     pub fn addresses(&self) -> Vec<u64> {
         self.ranges.iter().flat_map(|(a, b)| *a..*b).collect()

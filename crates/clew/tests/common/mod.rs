@@ -1,6 +1,7 @@
 //! What the tests of the command line share.
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
+pub mod dialogue;
 pub mod place;
 pub mod processes;
 pub mod searching;

@@ -144,6 +144,7 @@ impl Engine {
         let r = replay(self);
         let mut sites = r.goal.breakpoints.clone();
         sites.extend(r.goal.sites.iter().flatten());
+        sites.extend(self.trial.as_ref().and_then(|trial| trial.schedule.site()));
         let changed = self.probes.set_stops(&sites);
         for at in changed {
             self.drop_blocks_over(at);

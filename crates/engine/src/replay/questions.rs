@@ -64,7 +64,7 @@ pub fn answer(e: &mut Engine, t: &mut Thread, g: &mut Gate, request: Request, fd
             Some(fd) => return fork(e, fd),
             None => Answer::Refused("a copy needs a socket".into()),
         },
-        Request::Alter(a) => crate::trial::alter(e, g, a),
+        Request::Alter(a) => crate::trial::alter(e, t, g, a),
         Request::Files(paths) => {
             e.prepared.wanted = paths;
             Answer::Done
@@ -73,7 +73,16 @@ pub fn answer(e: &mut Engine, t: &mut Thread, g: &mut Gate, request: Request, fd
             crate::trial::looks::expect(e, list);
             Answer::Done
         }
+        Request::Belt => {
+            crate::trial::belt::put_on(e);
+            Answer::Done
+        }
         Request::Trial(limits) => return crate::trial::begin(e, t, g, limits),
+        Request::Hold(_) if crate::trial::is_on(e) => Answer::Refused("the guest goes its own way already".into()),
+        Request::Hold(limits) => {
+            crate::trial::held::begin(e, limits);
+            Answer::Done
+        }
         Request::Leave { thread } => match leave(e, t, g, thread) {
             true => Answer::Done,
             false => no_thread(thread),

@@ -90,8 +90,8 @@ pub fn stops(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> bool {
         }
         moved = true;
         wait_for_run(e, t, g);
-        if crate::trial::is_on(e) {
-            // The host has nothing more to ask.
+        if !replay(e).serve.on {
+            // A trial has begun, and the host has nothing more to ask.
             return true;
         }
     }
@@ -133,7 +133,7 @@ fn note_step(e: &mut Engine, t: &mut Thread, g: &Gate) {
 impl Serve {
     fn stepped(&mut self, here: Place) {
         let steps = &mut self.collected.steps;
-        if steps.last().is_some_and(|last| is_same_step(last, &here)) {
+        if steps.last().is_some_and(|last| last == &here || is_same_step(last, &here)) {
             steps.pop();
         }
         if steps.len() == MOST_STEPS {
@@ -278,7 +278,7 @@ fn wait_for_run(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
             Some(other) => questions::answer(e, t, g, other, fd),
             None => send(e, &Answer::Refused("the request does not parse".into())),
         }
-        if crate::trial::is_on(e) {
+        if !replay(e).serve.on {
             return;
         }
     }
@@ -286,8 +286,10 @@ fn wait_for_run(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
 
 fn let_go(e: &mut Engine, t: &mut Thread, g: &mut Gate, until: Until, stepping: bool) {
     let here = place(e, t, g);
-    // A site here has been seen.
-    t.probed = Some(g.pc);
+    // A site here has been seen, unless something is to be done at it that has not been counted.
+    if t.probed.is_some() || !e.probes.acts_at(g.pc) {
+        t.probed = Some(g.pc);
+    }
     let sites = if stepping || until.single { successors(e, g) } else { Vec::new() };
     let seen = watched(e);
     let s = &mut replay(e).serve;
@@ -300,6 +302,9 @@ fn let_go(e: &mut Engine, t: &mut Thread, g: &mut Gate, until: Until, stepping: 
     }
     set_sites(e, sites);
     replay(e).goal.forget();
+    if e.trial.is_some() {
+        crate::trial::held::aim(e);
+    }
 }
 
 /// The guest is to be asked at the host's breakpoints and at these sites.
@@ -322,6 +327,35 @@ impl Replay {
         self.goal.breakpoints.clear();
         self.goal.sites = [None; 2];
         self.goal.forget();
+    }
+
+    /// A trial begins with which the host stays: what it has set holds, but the log is not what the guest must do.
+    pub fn hold(&mut self) {
+        self.predicates = super::predicates::Predicates::default();
+        self.source.config.verify = false;
+        self.goal.forget();
+    }
+}
+
+/// Does the host stay with the trial that is under way?
+pub fn holds(e: &mut Engine) -> bool {
+    replay(e).serve.on
+}
+
+/// A trial with which the host stays is over: it may still ask, and hears of the end whenever it lets the guest go.
+pub fn at_trial_end(e: &mut Engine, ended: &Answer) -> ! {
+    let t = Thread::current();
+    // SAFETY: the baton is held.
+    let g = unsafe { crate::gate::gate() };
+    send(e, ended);
+    loop {
+        let (request, fd) = receive(e);
+        match request {
+            Some(Request::Run(_) | Request::Step) => send(e, ended),
+            Some(Request::Alter(_)) => send(e, &Answer::Refused("the altered run is over".into())),
+            Some(other) => questions::answer(e, t, g, other, fd),
+            None => send(e, &Answer::Refused("the request does not parse".into())),
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! The belt around a trial: should the engine ever let a call through that it must not, the kernel refuses it.
 //!
 //! Landlock takes away every right to change files; a seccomp filter takes away calls that reach other processes, other
-//! machines or the system. Both need no privilege and cannot be undone by this process. Where the kernel has neither, the
+//! machines or the system. Both need no privilege and cannot be undone by this process. The kernel compiles the filter each
+//! time, so a process that is copied for many trials puts the belt on once, before: a replay changes nothing outside either. Where the kernel has neither, the
 //! trial relies on the engine alone.
 //! Source: the kernel's Documentation/userspace-api/landlock.rst and seccomp_filter.rst.
 
+use crate::state::Engine;
 use crate::sys::{self, nr};
 
 const LANDLOCK_CREATE_RULESET: u64 = 444;
@@ -44,8 +46,12 @@ const LOAD: u16 = 0x20;
 const EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 
-/// Puts both on; what the kernel does not have is left out.
-pub fn put_on() {
+/// Puts both on, unless this process has them from the one that it is a copy of; what the kernel does not have is left
+/// out.
+pub fn put_on(e: &mut Engine) {
+    if core::mem::replace(&mut e.belted, true) {
+        return;
+    }
     // SAFETY: a promise about this process only: it gains no rights by executing programs, which it never does.
     unsafe { sys::raw(nr::PRCTL, [PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0]) };
     landlock();

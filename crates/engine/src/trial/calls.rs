@@ -209,6 +209,9 @@ pub fn fork(e: &mut Engine, t: &mut Thread, g: &mut Gate, number: u64, args: &Ar
     replay(e).threads.clear();
     e.pid = pid;
     t.tid = pid;
+    // The host stays with the parent.
+    replay(e).release();
+    e.place_sites();
     let w = &mut trial(e).world;
     w.is_child = true;
     let [flags, stack, _, ctid, tls, _] = if number == nr::CLONE { *args } else { [0; 6] };

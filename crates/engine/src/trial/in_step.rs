@@ -32,19 +32,24 @@ pub struct InStep {
     /// Bytes that the next read delivers instead of its own.
     pub input: Option<(u64, Vec<u8>)>,
     /// Registers or memory were changed: what the log tells about registers does not hold.
-    altered: bool,
+    pub altered: bool,
     pub written: u64,
     looked: u64,
 }
 
-/// The trial begins, in step.
+/// The trial begins, in step, and the host has nothing more to ask.
 pub fn begin(e: &mut Engine, limits: TrialLimits) {
+    prepare(e, limits);
+    replay(e).release();
+    e.place_sites();
+}
+
+/// From here on the log is followed only as long as it fits.
+pub fn prepare(e: &mut Engine, limits: TrialLimits) {
     let now = e.clock.now();
     let Prepared { input, altered, wanted, .. } = core::mem::take(&mut e.prepared);
     e.prepared.wanted = wanted;
     e.prepared.in_step = Some(InStep { limits, begun: now, input, altered, written: 0, looked: now });
-    replay(e).release();
-    e.place_no_sites();
 }
 
 impl Engine {

@@ -11,6 +11,8 @@
 //!            files at the end           told to a host that has asked ([`left`])
 //!            anything else              the trial is lost, and says what was asked for
 //! ```
+//! The host may stay with a trial and stop it ([`held`]).
+//!
 //! Nothing outside changes: files are opened for reading only, what is written goes into files in memory or to the host,
 //! nothing is sent, nobody is signalled, no program is started. The trial has a budget of ticks and memory, and the
 //! kernel refuses it what it must not do anyway ([`belt`]).
@@ -21,6 +23,7 @@
 pub mod belt;
 pub mod calls;
 pub mod follow;
+pub mod held;
 pub mod in_step;
 pub mod left;
 pub mod looks;
@@ -30,6 +33,7 @@ pub mod threads;
 pub mod world;
 
 use crate::gate::Gate;
+use crate::replay::replay;
 use crate::replay::serve::send;
 use crate::state::Engine;
 use crate::sys::{self, nr};
@@ -37,9 +41,10 @@ use crate::threads::{Thread, pending};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
+use model::GuestAddr;
 use model::log::SignalRecord;
 use model::serve::{Alteration, Answer, Moment, TrialEnd, TrialLimits};
-use model::wire::Action;
+use model::wire::{Action, Probe, Site};
 
 /// Ticks that a thread runs before another one may.
 const TURN: u64 = 20_000;
@@ -61,6 +66,8 @@ pub struct Trial {
     pub mapped: u64,
     /// What the process had when it left the log.
     resident: u64,
+    /// The tick at which the running thread's turn ends.
+    turn_end: u64,
 }
 
 /// What was altered before the trial began.
@@ -77,7 +84,7 @@ pub struct Prepared {
 }
 
 /// Alters the guest's course at this moment.
-pub fn alter(e: &mut Engine, g: &mut Gate, alteration: Alteration) -> Answer {
+pub fn alter(e: &mut Engine, t: &mut Thread, g: &mut Gate, alteration: Alteration) -> Answer {
     e.prepared.altered = !matches!(alteration, Alteration::Null | Alteration::Apart);
     e.prepared.apart = alteration == Alteration::Apart;
     match alteration {
@@ -88,8 +95,10 @@ pub fn alter(e: &mut Engine, g: &mut Gate, alteration: Alteration) -> Answer {
         },
         Alteration::FlipTwo { pc, execution } => match e.other_way(g) {
             Some(to) => {
-                e.probes.add_from_now(pc, execution, Action::Flip);
-                e.flush();
+                let site = Site::Absolute(GuestAddr(pc));
+                let probe = Probe { site, instance: execution, action: Action::Flip };
+                let at = e.probes.add_from_now(probe, e.loaded.bias);
+                e.drop_blocks_over(at);
                 g.pc = to;
             }
             None => return Answer::Refused("there is no conditional branch here".into()),
@@ -114,7 +123,24 @@ pub fn alter(e: &mut Engine, g: &mut Gate, alteration: Alteration) -> Answer {
                 return Answer::Refused(alloc::format!("memory at {at} cannot be written"));
             }
         }
-        Alteration::Input { offset, bytes } => e.prepared.input = Some((offset, bytes)),
+        Alteration::Input { offset, bytes } => {
+            *match (&mut e.prepared.in_step, &mut e.trial) {
+                (Some(s), _) => &mut s.input,
+                (None, Some(trial)) => &mut trial.input,
+                (None, None) => &mut e.prepared.input,
+            } = Some((offset, bytes));
+        }
+        Alteration::Arm(probe) => {
+            let at = e.probes.add_from_now(probe, e.loaded.bias);
+            e.drop_blocks_over(at);
+            if at == g.pc {
+                // The execution that is about to begin counts.
+                t.probed = None;
+            }
+        }
+    }
+    if let Some(s) = e.in_step() {
+        s.altered = true;
     }
     Answer::Done
 }
@@ -129,7 +155,7 @@ pub fn begin(e: &mut Engine, t: &mut Thread, g: &mut Gate, limits: TrialLimits) 
     let apart = e.prepared.apart;
     in_step::begin(e, limits);
     if limits.belt {
-        belt::put_on();
+        belt::put_on(e);
     }
     if apart {
         in_step::leave(e, t, g);
@@ -156,15 +182,24 @@ fn take_over(e: &mut Engine, t: &mut Thread, so_far: in_step::InStep) {
         written,
         mapped: 0,
         resident: resident(),
+        turn_end: 0,
     };
     e.trial = Some(Box::new(trial));
     follow::begin(e, t);
     schedule::begin(e);
     world::begin(e);
     threads::begin(e);
-    e.place_no_sites();
+    replay(e).goal.sites = [None; 2];
+    e.place_sites();
     let ticks = turn(e, t);
+    let_run(e, ticks);
+}
+
+/// The running thread's turn ends after so many ticks.
+fn let_run(e: &mut Engine, ticks: u64) {
+    trial(e).turn_end = e.clock.now() + ticks;
     e.clock.allow(ticks);
+    held::aim(e);
 }
 
 /// The trial of `e`, which must be one.
@@ -172,15 +207,6 @@ pub fn trial(e: &mut Engine) -> &mut Trial {
     match &mut e.trial {
         Some(t) => t,
         None => crate::report::fatal("asked for a trial where none is under way".into(), 0),
-    }
-}
-
-impl Engine {
-    /// Sites of the replay are gone.
-    fn place_no_sites(&mut self) {
-        for at in self.probes.set_stops(&[]) {
-            self.drop_blocks_over(at);
-        }
     }
 }
 
@@ -196,6 +222,10 @@ fn resident() -> u64 {
 /// A turn is over: is the budget, and does another thread want to run?
 pub fn turn_over(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
     let now = e.clock.now();
+    if held::is_early(e) {
+        // The host wants to be asked here; the turn goes on.
+        return;
+    }
     let tr = trial(e);
     if now.saturating_sub(tr.begun) > tr.limits.ticks {
         ended(e, TrialEnd::RanAway);
@@ -215,7 +245,7 @@ pub fn turn_over(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
         look_for_signal(e, t);
     }
     let ticks = turn(e, t);
-    e.clock.allow(ticks);
+    let_run(e, ticks);
 }
 
 /// A call was made, perhaps another thread runs: what it is to meet is looked for.
@@ -224,7 +254,7 @@ pub fn next_turn(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
         schedule::at_once(e, t, g);
         let ticks = turn(e, t);
         if ticks < TURN {
-            e.clock.allow(ticks);
+            let_run(e, ticks);
         }
     }
 }
@@ -294,7 +324,11 @@ pub fn ended(e: &mut Engine, end: TrialEnd) -> ! {
     }
     left::tell(e);
     e.close_trace();
-    send(e, &Answer::Ended { end, ticks });
+    let answer = Answer::Ended { end, ticks };
+    if crate::replay::serve::holds(e) {
+        crate::replay::serve::at_trial_end(e, &answer);
+    }
+    send(e, &answer);
     sys::exit_group(0)
 }
 

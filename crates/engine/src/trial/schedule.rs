@@ -49,6 +49,11 @@ pub fn is_on(e: &mut Engine) -> bool {
 }
 
 impl Schedule {
+    /// Where the running thread is to be stopped within the present tick, if it is.
+    pub fn site(&self) -> Option<u64> {
+        self.site
+    }
+
     /// Goes on behind `end`. What the call that waits has written by then is written.
     fn write_before(&mut self, end: usize) {
         while self.at < end
@@ -199,9 +204,7 @@ fn stop(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
 
 fn set_site(e: &mut Engine, site: Option<u64>) {
     if core::mem::replace(&mut trial(e).schedule.site, site) != site {
-        for at in e.probes.set_stops(site.as_slice()) {
-            e.drop_blocks_over(at);
-        }
+        e.place_sites();
     }
 }
 

@@ -163,6 +163,10 @@ pub struct Machine {
     pub endless: bool,
     /// A moment at which the first thread gets SIGUSR1.
     pub signal_at: Option<u64>,
+    /// What is changed in a copy stays, as in a run that goes on by itself.
+    pub keeps: bool,
+    /// What is to be read at the next stop.
+    pub remark: Option<String>,
     /// What was called, for tests that care.
     pub copies_made: u32,
     pub copies_ended: u32,
@@ -185,6 +189,8 @@ impl Machine {
             watches: Vec::new(),
             endless: false,
             signal_at: None,
+            keeps: false,
+            remark: None,
             copies_made: 0,
             copies_ended: 0,
         }
@@ -353,6 +359,18 @@ impl Debuggee for Machine {
         self.copies_made += 1;
         self.copy = Some(self.now.clone());
         Ok(())
+    }
+
+    fn keep_copy(&mut self) -> Result<bool, Error> {
+        match self.copy.take().filter(|_| self.keeps) {
+            Some(copy) => self.now = copy,
+            None => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn remark(&mut self) -> Option<String> {
+        self.remark.take()
     }
 
     fn end_copy(&mut self) -> Result<(), Error> {

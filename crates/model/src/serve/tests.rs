@@ -1,6 +1,7 @@
 //! What is sent is what is received.
 
 use super::*;
+use crate::wire::{Action, Site};
 
 fn check_request(request: Request) {
     let bytes = request.encode();
@@ -22,6 +23,7 @@ fn requests_and_answers_survive() {
     check_request(Request::Run(until));
     check_request(Request::Run(Until { blind: true, single: true, thread: Some(3), ..Until::default() }));
     check_request(Request::Leave { thread: 7 });
+    check_request(Request::Belt);
     check_request(Request::Watches(alloc::vec![(1, 2), (3, 4)]));
     check_request(Request::SetRegisters { thread: 1, state: State { rip: 5, ..State::default() } });
     check_request(Request::Files(alloc::vec![b"/a".to_vec(), Vec::new()]));
@@ -30,6 +32,9 @@ fn requests_and_answers_survive() {
     check_request(Request::Predicates { ranges: alloc::vec![(1, 2)], places: alloc::vec![3], jumps: true, keep: 4 });
     check_request(Request::Alter(Alteration::SetMemory(GuestAddr(1), alloc::vec![1, 2])));
     check_request(Request::Trial(TrialLimits { ticks: 1, memory: 2, output: 3, belt: true }));
+    check_request(Request::Hold(TrialLimits { ticks: 1, memory: 2, output: 3, belt: false }));
+    let probe = Probe { site: Site::Absolute(GuestAddr(7)), instance: 3, action: Action::Return };
+    check_request(Request::Alter(Alteration::Arm(probe)));
     let place = Place { moment, record: 9, thread: 2 };
     let collected = Collected {
         breakpoints: 4,
