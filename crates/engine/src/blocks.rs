@@ -202,6 +202,8 @@ impl Engine {
 
     /// Blocks that run over `at` are made anew.
     pub fn drop_blocks_over(&mut self, at: u64) {
+        // Blocks of an earlier process would otherwise come into use later as they are.
+        self.wake_image(at);
         self.leave_images(at, at + 1);
         for b in self.pages.blocks_on(at) {
             let block = &self.cache.blocks[b as usize];

@@ -655,7 +655,7 @@ impl Answer {
                 w.u32(*pid);
             }
             Answer::Looked(number, bytes) => {
-                w.u8(12);
+                w.u8(13);
                 w.u32(*number);
                 w.bytes(bytes);
             }

@@ -9,32 +9,59 @@ use super::gathered::Gathered;
 use super::places::Places;
 use super::rank::{self, Candidate};
 use super::suspects::{Beside, around, callers, slice_lines};
-use super::symptom::{self, Symptom};
+use super::symptom::{self, Mapped, Symptom};
 use super::values::Replacement;
-use crate::case::Case;
 use crate::case::words::{ordinal, repaired};
+use crate::case::{Case, is_raised};
 use crate::slice::lines::Squash;
 use diagnose::order;
 use diagnose::{Change, Failure, Fault, Verdict};
 use model::serve::Moment;
 use report::{Cause, Difference, Evidence, Kind, Place, Report, SliceLine, Tried};
-use session::Session;
+use session::{Budget, Session};
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 /// Lines of the slice that are told, at most.
 const SLICE_LINES: usize = 4000;
 /// Calls on the stack that are named for each line of the slice.
 const CALLS_FOR_EACH_LINE: usize = 2;
 
+/// What an answer is made from, beside what was found.
+pub struct Telling<'a> {
+    pub case: &'a Case<'a>,
+    pub symptom: Option<&'a Symptom>,
+    pub mapped: &'a Mapped,
+    /// What trials may use.
+    pub budget: Budget,
+    /// How long the repaired run may be looked at.
+    pub within: Duration,
+    pub top: usize,
+}
+
+impl Telling<'_> {
+    /// How a switched branch leads to the failure, beside the repaired run; nothing if that is not known.
+    fn beside_repaired(&self, c: &Candidate<'_>, session: &mut Session, places: &mut Places<'_>) -> Vec<report::Step> {
+        let (Some(s), true) = (self.symptom, c.finding.is_proved()) else { return Vec::new() };
+        if c.finding.trial.change != Change::Flip {
+            return Vec::new();
+        }
+        let until = Instant::now() + self.within;
+        let mut stop = || Instant::now() > until || is_raised(&self.case.interrupted);
+        let beside = crate::dual::Beside {
+            case: self.case,
+            mapped: self.mapped,
+            budget: &self.budget,
+            criterion: &s.start.criterion,
+            symptom: s.start.moment,
+        };
+        beside.way(session, &c.finding.trial, places, &mut stop).unwrap_or_default()
+    }
+}
+
 /// The whole answer.
-pub fn report(
-    case: &Case<'_>,
-    mut gathered: Gathered,
-    symptom: Option<&Symptom>,
-    places: &mut Places<'_>,
-    session: &mut Session,
-    top: usize,
-) -> Report {
+pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places<'_>, session: &mut Session) -> Report {
+    let Telling { case, symptom, top, .. } = *telling;
     let mut causes = Vec::new();
     let mut named = HashSet::new();
     let mut squash = symptom.map(|s| Squash::new(&s.window, false));
@@ -43,7 +70,10 @@ pub fn report(
     let around = around(&candidates, symptom, places, squash.as_mut());
     let mut around = around.into_iter().filter(|p| named.insert(p.place.key()));
     for (n, c) in candidates.iter().take(top).enumerate() {
-        let steps = path(symptom, c.node, places, squash.as_mut());
+        let mut steps = if n == 0 { telling.beside_repaired(c, session, places) } else { Vec::new() };
+        if steps.is_empty() {
+            steps = path(symptom, c.node, places, squash.as_mut());
+        }
         causes.push(proved(case, &gathered, c, steps));
         // Three causes first, if there are three.
         if (n >= 2 || n + 1 == candidates.len())

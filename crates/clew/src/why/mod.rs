@@ -23,6 +23,7 @@ use crate::cli::{Color, Why as Options};
 use crate::message::{self, Messages, Paint};
 use crate::startup::Startup;
 use crate::status;
+use causes::Telling;
 use diagnose::order::{self, Influence};
 use diagnose::{Change, Failure, Plan, Search, Trial};
 use gathered::Gathered;
@@ -30,7 +31,7 @@ use model::serve::Moment;
 use near::Nodes;
 use places::Places;
 use report::Report;
-use session::{EngineProgram, Session};
+use session::{Budget, EngineProgram, Session};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use symptom::Symptom;
@@ -144,10 +145,13 @@ impl Job<'_> {
         let symptom = followed.map_err(|why| gathered.limits.push(format!("no dependences are known: {why}"))).ok();
         gathered.spent("dependences", case.begun);
         let mut search = Searching { job: self, case: &case, gathered: &mut gathered };
-        let mut session = search.all(session, symptom.as_ref(), moment, &ranges, &mut places)?;
+        let (mut session, budget) = search.all(session, symptom.as_ref(), moment, &ranges, &mut places)?;
+        self.say("looking at the repaired run");
+        let (within, top) = (share(self.options.search.budget, 8), self.options.top);
+        let telling = Telling { case: &case, symptom: symptom.as_ref(), mapped: &mapped, budget, within, top };
+        let report = causes::report(&telling, gathered, &mut places, &mut session);
         self.say("");
-        let top = self.options.top;
-        Ok(causes::report(&case, gathered, symptom.as_ref(), &mut places, &mut session, top))
+        Ok(report)
     }
 
     /// Tells how far it is, on a terminal; nothing clears the line.
@@ -176,7 +180,7 @@ impl Searching<'_> {
         moment: Moment,
         ranges: &[(u64, u64)],
         places: &mut Places<'_>,
-    ) -> Result<Session, Refusal> {
+    ) -> Result<(Session, Budget), Refusal> {
         let budget = self.job.options.search.budget;
         self.job.say("counting branches");
         let begun = Instant::now();
@@ -225,7 +229,7 @@ impl Searching<'_> {
         }
         self.gathered.loops = loops::among(found.places(), &bench.session);
         self.gathered.branches = found;
-        Ok(bench.session)
+        Ok((bench.session, bench.budget))
     }
 
     /// Looks which values could be others.
