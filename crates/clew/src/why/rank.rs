@@ -39,11 +39,11 @@ pub struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    fn rank(&self) -> (bool, bool, u32) {
-        (!self.finding.is_proved(), self.foreign, self.weight)
+    fn rank(&self) -> (bool, bool, u32, bool) {
+        (!self.finding.is_proved(), self.foreign, self.weight, self.told)
     }
 
-    /// The last one is nearest to the failure; but a wrong number is where it comes from.
+    /// Of two of the same rank: the last one is nearest to the failure; but a wrong number is where it comes from.
     fn by_time(&self, other: &Candidate<'_>) -> std::cmp::Ordering {
         let order = self.finding.trial.moment.cmp(&other.finding.trial.moment);
         if self.told { order } else { order.reverse() }
