@@ -275,6 +275,31 @@ fn session_and_branches(
     (session, predicates)
 }
 
+/// Executions that are only counted have the numbers that they have where each is noted.
+#[test]
+fn the_last_executions_of_a_long_run_are_numbered_from_its_beginning() {
+    let place = Place::new("counted");
+    let program = compile("switch_long", "-O1", &place.folder);
+    place.record(&[program.as_os_str()], 0);
+    let latest = recording::Home::at(&place.home).resolve("latest").expect("there is one");
+    let recording = Recording::open(&latest).expect("it opens");
+    let engine = EngineProgram::in_memory(clew::ENGINE).expect("the engine fits in memory");
+    let replayer = Replayer { engine: &engine, recording: &recording };
+    let mut session = Session::open(&replayer, &replayer.images()[0]).expect("it opens");
+    let own = &recording.units()[0].start.program;
+    let maps = session.maps().expect("it answers");
+    let code: Vec<_> = maps.iter().filter(|m| m.key == *own && m.prot & 4 != 0).map(|m| (m.start, m.end)).collect();
+    let (all, total) = session.predicates(&code, u32::MAX, &mut || false).expect("it answers");
+    assert_eq!(all.len() as u64, total);
+    assert!(all.last().is_some_and(|p| p.moment.tick > 600_000), "it goes over several copies");
+    for keep in [1, 1000, 300_000] {
+        let (last, counted) = session.predicates(&code, keep, &mut || false).expect("it answers");
+        assert_eq!(counted, total);
+        assert!(last == all[all.len() - keep as usize..], "the last {keep}");
+    }
+    place.done();
+}
+
 #[test]
 fn a_branch_that_is_forced_goes_one_way_from_then_on() {
     let place = Place::new("forced");

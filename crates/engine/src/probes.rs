@@ -50,6 +50,8 @@ pub struct Probes {
     ordered: BTreeSet<u64>,
     /// Counters of sites that are gone.
     free: Vec<u32>,
+    /// Executions of noted branches are only counted for now.
+    counting: bool,
 }
 
 /// What a probe asks the run loop to do next.
@@ -110,6 +112,11 @@ impl Probes {
             let counter = self.free_counter();
             self.sites.insert(at, SiteState::new(counter));
         }
+        self.account(at)
+    }
+
+    /// Adds what the counter of a site has counted; answers how often the site was executed.
+    fn account(&mut self, at: u64) -> u64 {
         let Some(site) = self.sites.get_mut(&at) else { return 0 };
         if site.armed != 0 {
             let offset = COUNTERS + site.counter as u64 * 8;
@@ -120,6 +127,23 @@ impl Probes {
             site.armed = left;
         }
         site.executed
+    }
+
+    /// Executions of noted branches are only counted, or noted one by one, from now on.
+    pub fn only_count(&mut self, counting: bool) {
+        self.counting = counting;
+        for at in self.noted() {
+            self.rearm(at);
+        }
+    }
+
+    /// How often all branches that are noted were executed.
+    pub fn count_noted(&mut self) -> u64 {
+        self.noted().into_iter().map(|at| self.account(at)).sum()
+    }
+
+    fn noted(&self) -> Vec<u64> {
+        self.sites.iter().filter(|(_, s)| s.predicate).map(|(at, _)| *at).collect()
     }
 
     /// Is something to be done at `pc`, now or later?
@@ -202,9 +226,8 @@ impl Probes {
 
     /// The number of this execution of a conditional branch that is noted.
     pub fn predicate_hit(&mut self, pc: u64) -> Option<u64> {
-        let site = self.sites.get_mut(&pc).filter(|s| s.predicate)?;
-        site.executed += 1;
-        let n = site.executed;
+        self.sites.get(&pc).filter(|s| s.predicate)?;
+        let n = self.account(pc);
         self.rearm(pc);
         Some(n)
     }
@@ -256,6 +279,7 @@ impl Probes {
 
     /// Sets the counter of `pc` to the distance of its next interesting execution.
     fn rearm(&mut self, pc: u64) {
+        self.account(pc);
         let Some(offset) = self.counter(pc) else { return };
         let Some(s) = self.sites.get(&pc) else { return };
         let next = s
@@ -268,7 +292,8 @@ impl Probes {
             })
             .min()
             .unwrap_or(u64::MAX >> 1);
-        let next = if s.stop || s.predicate || s.chaos > 0 { 1 } else { next };
+        let asked = s.stop || s.predicate && !self.counting || s.chaos > 0;
+        let next = if asked { 1 } else { next };
         if let Some(s) = self.sites.get_mut(&pc) {
             s.armed = next;
         }
@@ -289,9 +314,8 @@ impl Engine {
     pub fn probe_hit(&mut self, t: &Thread, g: &mut Gate) -> Next {
         let pc = g.pc;
         let bias = self.loaded.bias;
-        let Some(site) = self.probes.sites.get_mut(&pc) else { return Next::Execute };
-        site.executed += site.armed;
-        let now = site.executed;
+        let now = self.probes.account(pc);
+        let Some(site) = self.probes.sites.get(&pc) else { return Next::Execute };
         let due: Vec<u32> = site.probes.clone();
         self.probes.rearm(pc);
         let mut next = Next::Execute;

@@ -15,6 +15,7 @@
 //! What it may miss: processes of the tree that outlive both the first process and the host go on without a listener.
 
 mod access;
+mod batch;
 mod checkpoints;
 mod cpu;
 mod engine_program;
@@ -23,6 +24,7 @@ mod held;
 mod hub;
 mod launch;
 mod live;
+mod noted;
 mod record;
 mod register_watch;
 mod replay;
@@ -39,6 +41,7 @@ mod watched;
 mod window;
 
 pub use access::Access;
+pub use batch::Hopeless;
 pub use engine_program::EngineProgram;
 pub use error::{Error, ErrorKind};
 pub use held::{Held, HeldStop};
@@ -51,5 +54,5 @@ pub use running::{Ended, Event, Handle, Running};
 pub use scene::{Scene, images_of, images_with};
 pub use signals::{SignalState, signal_by_number, signal_name};
 pub use timeline::{Session, Stopped, alter, is_forked, read_from, registers_of, threads_of};
-pub use trial::{Budget, Candidate, Hopeless, Piece, TrialOutcome, run_altered};
+pub use trial::{Budget, Candidate, Piece, TrialOutcome, run_altered};
 pub use window::Window;

@@ -162,15 +162,22 @@ impl Live {
 
     /// A copy of the engine and its guest as they are.
     pub fn fork(&self) -> Result<Live, Error> {
+        self.fork_for(&[])
+    }
+
+    /// A copy that finds these requests waiting for it. Their answers are not awaited here.
+    pub(crate) fn fork_for(&self, requests: &[Request]) -> Result<Live, Error> {
         let prepare = |e: io::Error| Error::new(ErrorKind::Prepare, e);
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(|e| prepare(e.into()))?;
         let (ours, theirs) = (above_stdio(ours).map_err(prepare)?, above_stdio(theirs).map_err(prepare)?);
         self.send(&Request::Fork, Some(&theirs))?;
         drop(theirs);
+        let mut copy = Live::over(ours, Traces::default(), 0, None);
+        requests.iter().try_for_each(|request| copy.send(request, None))?;
         match self.answer(&mut || false, true)? {
             Answer::Forked(pid) => {
-                let copy = Live::over(ours, Traces::default(), pid, None);
+                copy.pid = pid;
                 match copy.answer(&mut || false, true)? {
                     Answer::Forked(_) => Ok(copy),
                     other => Err(unexpected(&other)),

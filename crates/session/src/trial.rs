@@ -1,18 +1,13 @@
-//! Trials: altered continuations of a recording, one by one or in batches.
-//!
-//! In a batch one replay goes forward and is copied at each candidate's moment; each copy is altered and goes on by itself
-//! while the replay moves to the next candidate, so a trial costs what comes behind its moment. Copies run on all cores.
+//! Trials: altered continuations of a recording, and what such a run did. [`batch`](crate::batch) makes many at once.
 
 use crate::error::{Error, ErrorKind};
 use crate::live::{Live, unexpected};
 use crate::timeline::{Session, done, equip, read_from, run, where_is};
 use model::GuestAddr;
-use model::serve::{Alteration, Answer, Moment, Predicate, Request, TrialEnd, TrialLimits, Until, Why};
+use model::serve::{Alteration, Answer, Moment, Request, TrialEnd, TrialLimits, Until, Why};
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// A stream (1 or 2) and what was written to it.
@@ -63,9 +58,6 @@ pub struct Candidate {
     pub alteration: Alteration,
 }
 
-/// Is this trial, by its index, of no use any more after what it has written so far?
-pub type Hopeless<'a> = &'a (dyn Fn(usize, &[Piece]) -> bool + Sync);
-
 /// What trials may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
@@ -88,26 +80,20 @@ impl Default for Budget {
 
 /// Runs a copy of an engine on, altered.
 pub fn run_altered(live: &Live, alteration: Alteration, budget: &Budget) -> Result<TrialOutcome, Error> {
-    run_unless(live, alteration, &[], budget, &|_| false, &AtomicBool::new(false))
+    run_telling(live, alteration, &[], budget)
 }
 
-/// As [`run_altered`], until nobody wants the outcome any more; `files` are those whose fate is to be told.
-fn run_unless(
-    live: &Live,
-    alteration: Alteration,
-    files: &[Vec<u8>],
-    budget: &Budget,
-    hopeless: &dyn Fn(&[Piece]) -> bool,
-    unwanted: &AtomicBool,
-) -> Result<TrialOutcome, Error> {
+/// As [`run_altered`]; `files` are those whose fate is to be told.
+fn run_telling(live: &Live, alteration: Alteration, files: &[Vec<u8>], budget: &Budget) -> Result<TrialOutcome, Error> {
     done(live.ask(&Request::Alter(alteration))?)?;
     if !files.is_empty() {
         done(live.ask(&Request::Files(files.to_vec()))?)?;
     }
-    hear_trial(live, budget, hopeless, unwanted, &mut |_, _| {})
+    done(live.ask(&Request::Trial(budget.limits))?)?;
+    hear_trial(live, budget, &|_| false, &AtomicBool::new(false), &mut |_, _| {})
 }
 
-/// Lets an altered guest go on by itself. `looked` hears what memory held where that was asked for.
+/// Hears of an altered guest that goes on by itself, from its answer to [`Request::Trial`] on. `looked` hears what memory held where that was asked for.
 pub(crate) fn hear_trial(
     live: &Live,
     budget: &Budget,
@@ -115,7 +101,6 @@ pub(crate) fn hear_trial(
     unwanted: &AtomicBool,
     looked: &mut dyn FnMut(u32, Vec<u8>),
 ) -> Result<TrialOutcome, Error> {
-    done(live.ask(&Request::Trial(budget.limits))?)?;
     let begun = Instant::now();
     let mut so_far = TrialOutcome::default();
     loop {
@@ -146,148 +131,12 @@ impl Session {
     /// Tries one alteration at a moment.
     pub fn trial(&mut self, candidate: &Candidate, budget: &Budget) -> Result<TrialOutcome, Error> {
         let live = self.copy_at(candidate.moment)?;
-        let never = AtomicBool::new(false);
-        run_unless(&live, candidate.alteration.clone(), &self.files, budget, &|_| false, &never)
+        run_telling(&live, candidate.alteration.clone(), &self.files, budget)
     }
 
     /// What becomes of these files, which are named in full, is told with each outcome from now on.
     pub fn want_files(&mut self, paths: Vec<Vec<u8>>) {
         self.files = paths;
-    }
-
-    /// Tries many. `each` hears of every outcome with the index of its candidate and may end the batch early.
-    pub fn trials(
-        &mut self,
-        candidates: &[Candidate],
-        budget: &Budget,
-        each: &mut dyn FnMut(usize, Result<TrialOutcome, Error>) -> ControlFlow<()>,
-    ) -> Result<(), Error> {
-        self.trials_while(candidates, budget, &|_, _| false, each)
-    }
-
-    /// The same; a trial that is of no use any more is ended.
-    pub fn trials_while(
-        &mut self,
-        candidates: &[Candidate],
-        budget: &Budget,
-        hopeless: Hopeless<'_>,
-        each: &mut dyn FnMut(usize, Result<TrialOutcome, Error>) -> ControlFlow<()>,
-    ) -> Result<(), Error> {
-        let mut order: Vec<usize> = (0..candidates.len()).collect();
-        order.sort_by_key(|n| candidates[*n].moment);
-        let Some(first) = order.first() else { return Ok(()) };
-        let leader = self.copy_at(candidates[*first].moment)?;
-        if budget.limits.belt {
-            done(leader.ask(&Request::Belt)?)?;
-        }
-        let (sender, results) = channel();
-        let mut running = 0;
-        let (budget, files) = (*budget, self.files.as_slice());
-        // Set when the batch is over: trials that still run are given up.
-        let over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let over = RaisedAtEnd(&over);
-            for n in order {
-                let candidate = &candidates[n];
-                while running >= budget.jobs.max(1) {
-                    running -= 1;
-                    if hear(&results, each)?.is_break() {
-                        return Ok(());
-                    }
-                }
-                match bring_to(&leader, candidate.moment).and_then(|()| leader.fork()) {
-                    Ok(copy) => {
-                        let (sender, alteration): (Sender<_>, _) = (sender.clone(), candidate.alteration.clone());
-                        running += 1;
-                        let unwanted = over.0;
-                        // Nobody listens when the batch ended early.
-                        scope.spawn(move || {
-                            let outcome = run_unless(&copy, alteration, files, &budget, &|o| hopeless(n, o), unwanted);
-                            drop(sender.send((n, outcome)));
-                        });
-                    }
-                    Err(e) => {
-                        if each(n, Err(e)).is_break() {
-                            return Ok(());
-                        }
-                    }
-                }
-            }
-            for _ in 0..running {
-                if hear(&results, each)?.is_break() {
-                    break;
-                }
-            }
-            Ok(())
-        })
-    }
-
-    /// Executions of conditional branches in these ranges from the beginning on: the last `keep` of them in order, and how
-    /// many there were.
-    pub fn predicates(
-        &mut self,
-        ranges: &[(u64, u64)],
-        keep: u32,
-        interrupted: &mut dyn FnMut() -> bool,
-    ) -> Result<(Vec<Predicate>, u64), Error> {
-        self.predicates_between(ranges, keep, false, (None, None), interrupted)
-    }
-
-    /// The same, from a moment on, or up to one; with `jumps`, indirect jumps count too.
-    pub fn predicates_between(
-        &mut self,
-        ranges: &[(u64, u64)],
-        keep: u32,
-        jumps: bool,
-        (from, until): (Option<Moment>, Option<Moment>),
-        interrupted: &mut dyn FnMut() -> bool,
-    ) -> Result<(Vec<Predicate>, u64), Error> {
-        let what = Request::Predicates { ranges: ranges.to_vec(), places: Vec::new(), jumps, keep };
-        self.noted(what, from, until, interrupted)
-    }
-
-    /// Executions of the instructions at these addresses, up to a moment or the end: the last `keep` of them in order, and
-    /// how many there were.
-    pub fn executions(
-        &mut self,
-        places: &[u64],
-        keep: u32,
-        until: impl Into<Option<Moment>>,
-        interrupted: &mut dyn FnMut() -> bool,
-    ) -> Result<(Vec<Predicate>, u64), Error> {
-        let what = Request::Predicates { ranges: Vec::new(), places: places.to_vec(), jumps: false, keep };
-        self.noted(what, None, until.into(), interrupted)
-    }
-
-    fn noted(
-        &mut self,
-        what: Request,
-        from: Option<Moment>,
-        until: Option<Moment>,
-        interrupted: &mut dyn FnMut() -> bool,
-    ) -> Result<(Vec<Predicate>, u64), Error> {
-        let live = self.copy_at(from.unwrap_or_else(|| self.start_moment()))?;
-        done(live.ask(&what)?)?;
-        run(&live, Until { moment: until, ..Until::default() }, interrupted)?;
-        noted_by(&live)
-    }
-
-    /// Executions of conditional branches in these ranges behind a change, in order, until the program wants something from
-    /// outside: the last `keep` of them. They are counted from the change on.
-    pub fn predicates_behind(
-        &mut self,
-        candidate: &Candidate,
-        ranges: &[(u64, u64)],
-        keep: u32,
-        interrupted: &mut dyn FnMut() -> bool,
-    ) -> Result<Vec<Predicate>, Error> {
-        let live = self.copy_at(candidate.moment)?;
-        let thread = where_is(&live)?.thread;
-        done(live.ask(&Request::Alter(candidate.alteration.clone()))?)?;
-        done(live.ask(&Request::Leave { thread })?)?;
-        done(live.ask(&Request::Predicates { ranges: ranges.to_vec(), places: Vec::new(), jumps: false, keep })?)?;
-        run(&live, Until::default(), interrupted)?;
-        Ok(noted_by(&live)?.0)
     }
 
     /// What memory holds at these moments: in one replay, whatever order they are given in. Nothing where there is no
@@ -331,50 +180,18 @@ impl Session {
     }
 }
 
-/// What an engine has noted, and how much there was.
-fn noted_by(live: &Live) -> Result<(Vec<Predicate>, u64), Error> {
-    let mut all = Vec::new();
-    loop {
-        match live.ask(&Request::PredicateList { from: all.len() as u32 })? {
-            Answer::Predicates { list, total } if list.is_empty() => return Ok((all, total)),
-            Answer::Predicates { list, .. } => all.extend(list),
-            other => return Err(unexpected(&other)),
-        }
-    }
-}
-
-/// Raises a flag when it goes out of scope, however that comes.
-struct RaisedAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for RaisedAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
-
-type Heard = (usize, Result<TrialOutcome, Error>);
-
-fn hear(
-    results: &Receiver<Heard>,
-    each: &mut dyn FnMut(usize, Result<TrialOutcome, Error>) -> ControlFlow<()>,
-) -> Result<ControlFlow<()>, Error> {
-    match results.recv() {
-        Ok((n, outcome)) => Ok(each(n, outcome)),
-        Err(e) => Err(Error::new(ErrorKind::Replay, io::Error::other(e))),
-    }
-}
-
 /// Runs an engine forward to a moment.
-fn bring_to(live: &Live, moment: Moment) -> Result<(), Error> {
+pub(crate) fn bring_to(live: &Live, moment: Moment) -> Result<(), Error> {
     if where_is(live)?.moment == moment {
         return Ok(());
     }
     equip(live, &[], &[])?;
     match run(live, Until { moment: Some(moment), ..Until::default() }, &mut || false)?.0 {
         Why::Reached => Ok(()),
-        other => {
-            let text = format!("there is no moment {moment} ({other:?})");
-            Err(Error::new(ErrorKind::Refused, io::Error::other(text)))
-        }
+        other => Err(no_such_moment(moment, &other)),
     }
+}
+
+pub(crate) fn no_such_moment(moment: Moment, why: &Why) -> Error {
+    Error::new(ErrorKind::Refused, io::Error::other(format!("there is no moment {moment} ({why:?})")))
 }

@@ -24,6 +24,7 @@ impl Session {
         done(live.ask(&Request::Alter(candidate.alteration.clone()))?)?;
         live.set_traces(traces);
         done(live.ask(&Request::Mode(Mode::Trace))?)?;
+        done(live.ask(&Request::Trial(budget.limits))?)?;
         let outcome = hear_trial(&live, budget, &|_| false, &AtomicBool::new(false), &mut |_, _| {})?;
         Ok((outcome, live.finish_traces()))
     }
@@ -45,6 +46,7 @@ impl Session {
                 found[number as usize] = Some(bytes);
             }
         };
+        done(live.ask(&Request::Trial(budget.limits))?)?;
         hear_trial(&live, budget, &|_| false, &AtomicBool::new(false), &mut looked)?;
         Ok(found)
     }

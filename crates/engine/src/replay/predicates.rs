@@ -24,22 +24,35 @@ pub struct Predicates {
     total: u64,
 }
 
-/// Notes branches in these ranges and what is at these places from now on, the last `keep` of them.
+/// Notes branches in these ranges and what is at these places from now on, the last `keep` of them; with none to keep, they
+/// are only counted, which costs a few instructions each instead of a way out of the cache.
 pub fn watch(e: &mut Engine, ranges: Vec<(u64, u64)>, places: &[u64], jumps: bool, keep: usize) {
     let p = &mut replay(e).predicates;
     let on = !ranges.is_empty() || !places.is_empty();
     let ranges = ranges.into_iter().map(|(s, e)| s..e).collect();
     *p = Predicates { ranges, jumps, on, keep, ..Predicates::default() };
     e.probes.forget_predicates();
+    e.probes.only_count(keep == 0);
     for place in places {
         e.probes.note_predicate(*place);
     }
     e.flush();
 }
 
+/// Notes the last `keep` from now on where executions were only counted before.
+pub fn keep(e: &mut Engine, keep: usize) {
+    let total = e.probes.count_noted();
+    e.probes.only_count(false);
+    let p = &mut replay(e).predicates;
+    (p.keep, p.total) = (keep, total);
+}
+
 /// Noted executions from the `from`-th kept one on, as many as a packet holds, and how many there were in all.
 pub fn list(e: &mut Engine, from: usize) -> (Vec<Predicate>, u64) {
     const MOST: usize = 1200;
+    if replay(e).predicates.keep == 0 {
+        return (Vec::new(), e.probes.count_noted());
+    }
     let p = &replay(e).predicates;
     (p.last.iter().skip(from).take(MOST).copied().collect(), p.total)
 }

@@ -56,6 +56,10 @@ pub fn answer(e: &mut Engine, t: &mut Thread, g: &mut Gate, request: Request, fd
             super::predicates::watch(e, ranges, &places, jumps, keep as usize);
             Answer::Done
         }
+        Request::KeepPredicates { keep } => {
+            super::predicates::keep(e, keep as usize);
+            Answer::Done
+        }
         Request::PredicateList { from } => {
             let (list, total) = super::predicates::list(e, from as usize);
             Answer::Predicates { list, total }

@@ -15,6 +15,7 @@ const MOST_BYTES: usize = 64;
 /// These are told of as they come, from now on.
 pub fn expect(e: &mut Engine, looks: Vec<Look>) {
     e.probes.forget_predicates();
+    e.probes.only_count(false);
     for look in &looks {
         e.probes.note_predicate(look.pc);
     }

@@ -30,6 +30,7 @@ fn requests_and_answers_survive() {
     check_request(Request::Alter(Alteration::Return));
     check_request(Request::Alter(Alteration::FlipTwo { pc: 5, execution: 6 }));
     check_request(Request::Predicates { ranges: alloc::vec![(1, 2)], places: alloc::vec![3], jumps: true, keep: 4 });
+    check_request(Request::KeepPredicates { keep: 4 });
     check_request(Request::Alter(Alteration::SetMemory(GuestAddr(1), alloc::vec![1, 2])));
     check_request(Request::Trial(TrialLimits { ticks: 1, memory: 2, output: 3, belt: true }));
     check_request(Request::Hold(TrialLimits { ticks: 1, memory: 2, output: 3, belt: false }));

@@ -1,0 +1,148 @@
+//! Many trials at once.
+//!
+//! Replays, one for each trial that may run at the same time, go forward side by side. Whichever is free takes the next
+//! candidate in the order of their moments, goes there, is copied, and waits while its copy, altered, goes on by itself: a
+//! trial costs what comes behind its moment, and every core has exactly one process that runs. Requests to a copy are sent
+//! before it exists, since each time that one process waits for another costs more than most trials compute.
+
+use crate::error::Error;
+use crate::live::Live;
+use crate::timeline::{Session, done, equip, run};
+use crate::trial::{Budget, Candidate, Piece, TrialOutcome, hear_trial, no_such_moment};
+use model::serve::{Moment, Request, Until, Why};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+/// Is this trial, by its index, of no use any more after what it has written so far?
+pub type Hopeless<'a> = &'a (dyn Fn(usize, &[Piece]) -> bool + Sync);
+
+type Heard = (usize, Result<TrialOutcome, Error>);
+
+/// What is to be tried, shared by those who do it.
+struct Batch<'a> {
+    candidates: &'a [Candidate],
+    /// Indices of the candidates by their moments.
+    order: Vec<usize>,
+    /// How many of them have been taken.
+    taken: AtomicUsize,
+    files: &'a [Vec<u8>],
+    budget: Budget,
+    hopeless: Hopeless<'a>,
+    /// Nobody wants to hear more: trials that still run are given up.
+    over: AtomicBool,
+}
+
+impl Session {
+    /// Tries many. `each` hears of every outcome with the index of its candidate and may end the batch early.
+    pub fn trials(
+        &mut self,
+        candidates: &[Candidate],
+        budget: &Budget,
+        each: &mut dyn FnMut(usize, Result<TrialOutcome, Error>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        self.trials_while(candidates, budget, &|_, _| false, each)
+    }
+
+    /// The same; a trial that is of no use any more is ended.
+    pub fn trials_while(
+        &mut self,
+        candidates: &[Candidate],
+        budget: &Budget,
+        hopeless: Hopeless<'_>,
+        each: &mut dyn FnMut(usize, Result<TrialOutcome, Error>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let mut order: Vec<usize> = (0..candidates.len()).collect();
+        order.sort_by_key(|n| candidates[*n].moment);
+        let Some(first) = order.first() else { return Ok(()) };
+        let leaders = self.leaders(candidates[*first].moment, candidates.len(), budget)?;
+        let (taken, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let batch = Batch { candidates, order, taken, files: &self.files, budget: *budget, hopeless, over };
+        let (sender, results) = sync_channel(leaders.len());
+        std::thread::scope(|scope| {
+            for leader in leaders {
+                let (sender, batch) = (sender.clone(), &batch);
+                scope.spawn(move || batch.work(leader, &sender));
+            }
+            drop(sender);
+            // Whoever still works ends when it cannot tell what it found.
+            let over = RaisedAtEnd(&batch.over);
+            let ended = results.into_iter().try_for_each(|(n, outcome)| each(n, outcome));
+            drop((over, ended));
+        });
+        Ok(())
+    }
+
+    /// Replays that stand at a moment, for so many candidates.
+    fn leaders(&mut self, at: Moment, candidates: usize, budget: &Budget) -> Result<Vec<Leader>, Error> {
+        let live = self.copy_at(at)?;
+        if budget.limits.belt {
+            done(live.ask(&Request::Belt)?)?;
+        }
+        equip(&live, &[], &[])?;
+        let mut leaders = Vec::new();
+        for _ in 1..budget.jobs.min(candidates) {
+            leaders.push(Leader { live: live.fork()?, at });
+        }
+        leaders.push(Leader { live, at });
+        Ok(leaders)
+    }
+}
+
+impl Batch<'_> {
+    /// Tries candidates until none is left.
+    fn work(&self, mut leader: Leader, sender: &SyncSender<Heard>) {
+        while !self.over.load(Relaxed)
+            && let Some(n) = self.order.get(self.taken.fetch_add(1, Relaxed)).copied()
+        {
+            let outcome = self.try_one(&mut leader, n);
+            if sender.send((n, outcome)).is_err() {
+                break;
+            }
+        }
+    }
+
+    fn try_one(&self, leader: &mut Leader, n: usize) -> Result<TrialOutcome, Error> {
+        let candidate = &self.candidates[n];
+        leader.go_to(candidate.moment)?;
+        let mut requests = vec![Request::Alter(candidate.alteration.clone())];
+        if !self.files.is_empty() {
+            requests.push(Request::Files(self.files.to_vec()));
+        }
+        requests.push(Request::Trial(self.budget.limits));
+        let copy = leader.live.fork_for(&requests)?;
+        for _ in &requests {
+            done(copy.answer(&mut || false, true)?)?;
+        }
+        hear_trial(&copy, &self.budget, &|output| (self.hopeless)(n, output), &self.over, &mut |_, _| {})
+    }
+}
+
+/// A replay that goes from candidate to candidate.
+struct Leader {
+    live: Live,
+    at: Moment,
+}
+
+impl Leader {
+    fn go_to(&mut self, moment: Moment) -> Result<(), Error> {
+        if self.at == moment {
+            return Ok(());
+        }
+        let (why, place, _) = run(&self.live, Until { moment: Some(moment), ..Until::default() }, &mut || false)?;
+        self.at = place.moment;
+        match why {
+            Why::Reached => Ok(()),
+            other => Err(no_such_moment(moment, &other)),
+        }
+    }
+}
+
+/// Raises a flag when it goes out of scope, however that comes.
+struct RaisedAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for RaisedAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
