@@ -3,10 +3,13 @@
 //! A verb says what each trial changed ([`Changed`]); how that is told is the same for all of them.
 
 use crate::case::words::{ordinal, repaired};
-use crate::case::{Case, Where};
+use crate::case::{Case, Refusal, Where};
 use crate::chops::Chops;
-use crate::message::Paint;
+use crate::cli::Color;
+use crate::message::{self, Messages, Paint};
 use crate::show::count;
+use crate::startup::Startup;
+use crate::status;
 use diagnose::{Failure, Finding, Search, Stop, Trial, Verdict};
 use model::serve::Moment;
 use recording::UnitName;
@@ -18,6 +21,24 @@ use std::time::Duration;
 
 /// Findings that are told in full.
 const SHOWN: usize = 10;
+
+/// Searches, and prints what came of it; gives our exit status.
+pub fn tell(
+    json: bool,
+    color: Color,
+    startup: &Startup,
+    find: impl FnOnce(&Messages) -> Result<Answer, Refusal>,
+) -> i32 {
+    let messages = Messages { paint: Paint::for_stderr(color, startup) };
+    match find(&messages) {
+        Ok(answer) => {
+            let paint = Paint::for_stdout(color, startup);
+            message::stdout(&if json { answer.json() } else { answer.text(paint) });
+            if answer.has_repair() { 0 } else { status::NO }
+        }
+        Err(refusal) => refusal.tell(&messages),
+    }
+}
 
 /// What was found, with everything that is needed to tell it.
 pub struct Answer {

@@ -93,6 +93,11 @@ impl Written {
         Err(passed)
     }
 
+    /// What was written to these streams, in order.
+    pub fn chunks_of(&self, streams: &'static [u8]) -> impl Iterator<Item = &Chunk> {
+        self.chunks.iter().filter(move |c| streams.contains(&c.stream))
+    }
+
     /// Did only this unit write?
     pub fn is_by(&self, unit: UnitName) -> bool {
         self.chunks.iter().all(|c| c.unit == unit)

@@ -137,6 +137,11 @@ fn a_value_that_several_predicates_test_is_replaced() {
 }
 
 #[test]
+fn lines_that_are_right_speak_for_what_they_have_in_common_with_the_wrong_one() {
+    check_why("vouched.c", &[], &["6"], Some("h\nn\n"));
+}
+
+#[test]
 fn a_wrong_number_is_traced_to_where_it_comes_from() {
     let answer = check_why("tax.c", &[], &[], Some("tax 57\n"));
     let explanation = answer["candidates"][0]["explanation"].as_str().expect("a sentence");

@@ -44,6 +44,30 @@ impl Influence {
     }
 }
 
+/// What dependences say about an execution.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Known {
+    /// How far it is from the erroneous value, if that depends on it.
+    pub distance: Option<u32>,
+    pub influence: Influence,
+    /// Output that is right hangs on it.
+    pub vouched: bool,
+}
+
+impl Known {
+    /// Where nothing was read, or nobody knows what came of it, the input had to do with everything.
+    pub fn settle(all: &mut [Known]) {
+        if all.iter().all(|k| k.influence == Influence::None) {
+            all.iter_mut().for_each(|k| k.influence = Influence::Control);
+        }
+    }
+
+    /// Dependences that it counts as farther away.
+    fn aside(&self) -> u32 {
+        self.influence.aside() + vouched(self.vouched)
+    }
+}
+
 /// How often places are executed because of the input: what a program does by itself when it starts, whatever the input,
 /// says nothing about how particular a place is.
 #[derive(Default)]
@@ -67,22 +91,22 @@ impl Often {
     }
 }
 
-/// What the erroneous value depends on first; `distance` says how far each one is from it, in dependences. Some of those
-/// come in between that the value is not known to depend on: what stores through pointers might have done is not known.
-/// What the input had no influence on is last. Answers also how many come before any place is tried again.
-pub fn prior(predicates: &[Predicate], distance: &[Option<u32>], influence: &[Influence]) -> (Vec<usize>, usize) {
+/// What the erroneous value depends on first, the nearest first. Some of those come in between that the value is not known
+/// to depend on: what stores through pointers might have done is not known. What the input had no influence on is last.
+/// Answers also how many come before any place is tried again.
+pub fn prior(predicates: &[Predicate], known: &[Known]) -> (Vec<usize>, usize) {
     let all = predicates.len();
-    let often = Often::new(predicates.iter().zip(influence).map(|(p, i)| (p.moment.pc, *i)));
-    let times: Vec<u64> = predicates.iter().zip(influence).map(|(p, i)| often.of(p.moment.pc, *i)).collect();
-    let choose = |wanted: &dyn Fn(usize) -> bool| -> Vec<Vec<usize>> {
+    let often = Often::new(predicates.iter().zip(known).map(|(p, k)| (p.moment.pc, k.influence)));
+    let times: Vec<u64> = predicates.iter().zip(known).map(|(p, k)| often.of(p.moment.pc, k.influence)).collect();
+    let choose = |wanted: &dyn Fn(&Known) -> bool| -> Vec<Vec<usize>> {
         // Those without a distance count as nearer the later they ran.
-        let of = |n: usize| distance[n].unwrap_or_else(|| NO_DISTANCE + ((all - n) as u64).ilog2());
-        let distance: Vec<Option<u32>> = (0..all).map(|n| wanted(n).then(|| of(n) + influence[n].aside())).collect();
-        spread(predicates, &distance, &times)
+        let of = |n: usize| known[n].distance.unwrap_or_else(|| NO_DISTANCE + ((all - n) as u64).ilog2());
+        let distance = |n: usize| wanted(&known[n]).then(|| of(n) + known[n].aside());
+        spread(predicates, &(0..all).map(distance).collect::<Vec<_>>(), &times)
     };
-    let near = choose(&|n| influence[n] != Influence::None && distance[n].is_some());
-    let others = choose(&|n| influence[n] != Influence::None && distance[n].is_none());
-    let rest = choose(&|n| influence[n] == Influence::None);
+    let near = choose(&|k| k.influence != Influence::None && k.distance.is_some());
+    let others = choose(&|k| k.influence != Influence::None && k.distance.is_none());
+    let rest = choose(&|k| k.influence == Influence::None);
     let (mut order, mut first) = (Vec::with_capacity(all), 0);
     let (mut near, mut others) = (near.into_iter(), others.into_iter());
     loop {
@@ -116,6 +140,12 @@ pub fn interleave<T>(first: Vec<T>, second: Vec<T>, share: usize) -> Vec<T> {
 /// How unlikely a place is to be wrong: far from the symptom, executed all the time, or whatever the input. Less is better.
 pub fn weight(distance: u32, executed: u64, influence: Influence) -> u32 {
     distance.saturating_add(influence.aside()).saturating_add(often(executed))
+}
+
+/// Dependences that what right output speaks for counts as farther away: as if it were executed four times as often.
+pub fn vouched(is: bool) -> u32 {
+    const ASIDE: u32 = 12;
+    if is { ASIDE } else { 0 }
 }
 
 fn often(executed: u64) -> u32 {
@@ -165,16 +195,25 @@ mod tests {
     }
 
     #[test]
+    fn of_those_at_the_same_distance_what_right_output_speaks_for_is_last() {
+        let two = [at(1), at(2)];
+        let order = |vouched: [bool; 2]| {
+            let known = vouched.map(|vouched| Known { distance: Some(3), influence: Influence::Data, vouched });
+            prior(&two, &known).0
+        };
+        assert_eq!((order([false, true]), order([true, false])), (vec![0, 1], vec![1, 0]));
+    }
+
+    #[test]
     fn near_ones_come_first_and_each_place_before_the_second_of_another() {
         let loops = [at(1), at(1), at(1), at(1), at(1), at(2), at(3)];
         let distance = [Some(9), Some(7), Some(5), Some(3), Some(1), Some(8), None];
-        let data = Influence::Data;
-        let (order, first) = prior(&loops, &distance, &[data; 7]);
+        let mut known = distance.map(|distance| Known { distance, influence: Influence::Data, vouched: false });
         // The place that is executed once, the ends of the other one, then the rest; one that nothing depends on between.
-        assert_eq!((order, first), (vec![5, 4, 0, 6, 3, 2, 1], 4));
+        assert_eq!(prior(&loops, &known), (vec![5, 4, 0, 6, 3, 2, 1], 4));
         // What the input had no influence on is last.
-        let influence = [data, data, data, data, data, Influence::None, data];
-        assert_eq!(prior(&loops, &distance, &influence), (vec![4, 0, 6, 3, 2, 1, 5], 3));
+        known[5].influence = Influence::None;
+        assert_eq!(prior(&loops, &known), (vec![4, 0, 6, 3, 2, 1, 5], 3));
         assert_eq!(lefs(&loops), [6, 5, 4, 3, 2, 1, 0]);
     }
 }

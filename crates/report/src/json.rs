@@ -1,6 +1,6 @@
 //! The answer as one JSON document, stable and versioned.
 
-use crate::{Cause, Place, Report, SliceLine, Step};
+use crate::{Cause, Decision, Place, Report, SliceLine, Step};
 use serde_json::{Value, json};
 
 /// The document, with a newline behind it.
@@ -22,12 +22,19 @@ pub fn json(report: &Report) -> String {
         "command": report.command,
         "failure": report.failure,
         "candidates": causes.collect::<Vec<_>>(),
+        "needed": report.needed.iter().map(decision).collect::<Vec<_>>(),
         "slice": report.slice.iter().map(slice_line).collect::<Vec<_>>(),
         "tried": tried,
         "limits": report.limits,
         "time": time,
     });
     format!("{document:#}\n")
+}
+
+fn decision(decision: &Decision) -> Value {
+    let mut value = place(&decision.place);
+    merge(&mut value, json!({ "instance": decision.instance.0, "of": decision.instance.1 }));
+    value
 }
 
 fn cause(report: &Report, rank: usize, cause: &Cause) -> Value {

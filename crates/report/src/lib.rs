@@ -38,6 +38,9 @@ pub struct Report {
     pub difference: Option<Difference>,
     /// The best first.
     pub causes: Vec<Cause>,
+    /// Decisions that the failure needs, all of them, as they were made: with any one of them made otherwise it does not
+    /// occur. In the order in which they were made.
+    pub needed: Vec<Decision>,
     /// Lines that the failure depends on.
     pub slice: Vec<SliceLine>,
     /// Sources of the places that are named, for views that show them.
@@ -48,6 +51,14 @@ pub struct Report {
     pub seconds: f64,
     /// What the time went into: name and seconds.
     pub phases: Vec<(String, f64)>,
+}
+
+/// A branch that went one way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    pub place: Place,
+    /// Which execution of how many.
+    pub instance: (u64, u64),
 }
 
 /// One stream, expected and found, from its beginning; views show what is around the first difference.

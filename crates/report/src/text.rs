@@ -4,11 +4,13 @@
 //! width, only paths are kept to a readable one.
 
 use crate::words::{count, visible};
-use crate::{Cause, Report, Step, stops};
+use crate::{Cause, Decision, Report, Step, stops};
 use std::fmt::Write;
 
 /// Steps of a path that are shown at each of its ends.
 const SHOWN_AT_START: usize = 3;
+/// Decisions that are told.
+const MOST_NEEDED: usize = 8;
 const SHOWN_AT_END: usize = 2;
 /// Columns of a path's lines.
 const WIDTH: usize = 96;
@@ -52,6 +54,7 @@ pub fn text(report: &Report, style: &dyn Style) -> String {
     for (n, cause) in report.causes.iter().enumerate() {
         one(&mut out, n + 1, cause, style);
     }
+    needed(&mut out, &report.needed, style);
     let _ = writeln!(out, "\n{}", style.faint(&tried(report)));
     for limit in &report.limits {
         let _ = writeln!(out, "limit: {}", visible(limit));
@@ -78,6 +81,30 @@ fn one(out: &mut String, rank: usize, cause: &Cause, style: &dyn Style) {
     }
     if !cause.closer.is_empty() {
         let _ = writeln!(out, "   to look closer: {}", visible(&cause.closer));
+    }
+}
+
+/// Several decisions as one condition.
+fn needed(out: &mut String, decisions: &[Decision], style: &dyn Style) {
+    if decisions.len() < 2 {
+        return;
+    }
+    let word = |d: &Decision| {
+        let place = visible(&d.place.short()).into_owned();
+        let (n, of) = d.instance;
+        if of > 1 { format!("{place} ({n} of {of})") } else { place }
+    };
+    let left_out = decisions.len().saturating_sub(MOST_NEEDED);
+    let mut words: Vec<String> = decisions.iter().take(MOST_NEEDED).map(word).collect();
+    words.extend((left_out > 0).then(|| format!("and {left_out} more")));
+    let last = words.len() - 1;
+    words[..last].iter_mut().for_each(|w| w.push(','));
+    let count = decisions.len();
+    let title = format!("it fails only because each of these {count} decisions goes as it does, in this order:");
+    out.push('\n');
+    let words = wrapped("", &words).into_iter().map(|line| format!("   {}", line.trim_start()));
+    for line in std::iter::once(title).chain(words) {
+        let _ = writeln!(out, "{}", style.faint(&line));
     }
 }
 
@@ -166,6 +193,20 @@ mod tests {
             path: steps(&[("words.c", 12, "decides about"), ("words.c", 14, "n"), ("main.c", 5, "")]),
             closer: "clew gdb latest".into(),
         }
+    }
+
+    #[test]
+    fn several_decisions_are_told_as_one_condition() {
+        let decision = |line: u32, of: u64| Decision { place: place("words.c", line), instance: (1, of) };
+        let told = |needed: Vec<Decision>| text(&Report { needed, ..Report::default() }, &Plain);
+        let expected = "
+it fails only because each of these 2 decisions goes as it does, in this order:
+   words.c:3, words.c:7 (1 of 4)
+";
+        let two = told(vec![decision(3, 1), decision(7, 4)]);
+        assert!(two.contains(expected), "{two}");
+        assert!(told((1..=10).map(|line| decision(line, 1)).collect()).contains("and 2 more\n"));
+        assert!(!told(vec![decision(3, 1)]).contains("decisions"), "one is told already");
     }
 
     #[test]

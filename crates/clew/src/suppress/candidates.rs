@@ -12,7 +12,7 @@ use super::pieces::{Behind, Piece, Pieces};
 use crate::case::{Case, Code, Place, Refusal, is_raised};
 use crate::why::near::{self, Nodes};
 use crate::why::symptom::{self, Symptom};
-use diagnose::order::{self, Influence};
+use diagnose::order::{self, Known};
 use diagnose::{Change, Trial};
 use model::serve::{Moment, Predicate};
 use session::Session;
@@ -31,9 +31,8 @@ pub struct Candidates {
     /// Executions of the pieces' first instructions, in order.
     list: Vec<Predicate>,
     pieces: BTreeMap<u64, Vec<Piece>>,
-    /// How far each execution is from the symptom.
-    distance: Vec<Option<u32>>,
-    influence: Vec<Influence>,
+    /// What is known about each execution.
+    known: Vec<Known>,
     counts: HashMap<u64, u64>,
     pub limits: Vec<String>,
 }
@@ -114,7 +113,7 @@ impl Finder<'_> {
         let begins = self.case.written.begins(self.case.unit);
         list.retain(|p| p.moment.tick >= begins);
         let counts = list.iter().map(|p| (p.moment.pc, p.instance)).collect();
-        Ok(Candidates { list, pieces, distance: Vec::new(), influence: Vec::new(), counts, limits })
+        Ok(Candidates { list, pieces, known: Vec::new(), counts, limits })
     }
 }
 
@@ -222,22 +221,20 @@ impl Candidates {
                 begun.insert(pc, n);
             }
             let Some(instance) = instance else { continue };
-            self.influence[n] = symptom.influence(instance.execution);
+            self.known[n].influence = symptom.influence(instance.execution);
+            self.known[n].vouched = symptom.vouched.has(instance.execution, instance.insn);
             let Some(node) = nodes.at(instance) else { continue };
             let d = symptom.slice.nodes[node as usize].distance;
             for piece in parts.get(&pc).into_iter().flatten().filter_map(|start| begun.get(start)) {
-                self.distance[*piece] = Some(self.distance[*piece].map_or(d, |known| known.min(d)));
+                let distance = &mut self.known[*piece].distance;
+                *distance = Some(distance.map_or(d, |known| known.min(d)));
             }
         }
-        if self.influence.iter().all(|i| *i == Influence::None) {
-            // Nothing was read, or nobody knows what came of it.
-            self.influence.fill(Influence::Control);
-        }
+        Known::settle(&mut self.known);
     }
 
     fn unknown_distances(&mut self) {
-        self.distance = vec![None; self.list.len()];
-        self.influence = vec![Influence::None; self.list.len()];
+        self.known = vec![Known::default(); self.list.len()];
     }
 
     /// Only executions of whole pieces.
@@ -245,14 +242,13 @@ impl Candidates {
         let whole: Vec<usize> =
             (0..self.list.len()).filter(|n| self.pieces.contains_key(&self.list[*n].moment.pc)).collect();
         self.list = whole.iter().map(|n| self.list[*n]).collect();
-        self.distance = whole.iter().map(|n| self.distance[*n]).collect();
-        self.influence = whole.iter().map(|n| self.influence[*n]).collect();
+        self.known = whole.iter().map(|n| self.known[*n]).collect();
         self
     }
 
     /// Trials, those first that the symptom depends on most closely.
     pub fn nearest_first(&self) -> Vec<Trial> {
-        self.trials(order::prior(&self.list, &self.distance, &self.influence).0)
+        self.trials(order::prior(&self.list, &self.known).0)
     }
 
     /// Trials, the last executed first.

@@ -11,12 +11,11 @@ mod candidates;
 mod named;
 mod pieces;
 
-use crate::answer::{Answer, Changed, Searched, Words, which};
+use crate::answer::{self, Answer, Changed, Searched, Words, which};
 use crate::case::{self, Ask, Branches, Case, Ready, Refusal, branches};
 use crate::cli::{Color, Order, Suppress as Options};
-use crate::message::{self, Messages, Paint};
+use crate::message::{self, Messages};
 use crate::startup::Startup;
-use crate::status;
 use candidates::{Candidates, Finder};
 use diagnose::{Change, Failure, Plan, Search, Trial};
 use named::Named;
@@ -33,15 +32,7 @@ const WORDS: Words = Words {
 
 /// Searches as the command line says; gives our exit status.
 pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
-    let messages = Messages { paint: Paint::for_stderr(color, startup) };
-    match find(options, startup, &messages) {
-        Ok(answer) => {
-            let paint = Paint::for_stdout(color, startup);
-            message::stdout(&if options.search.json { answer.json() } else { answer.text(paint) });
-            if answer.has_repair() { 0 } else { status::NO }
-        }
-        Err(refusal) => refusal.tell(&messages),
-    }
+    answer::tell(options.search.json, color, startup, |messages| find(options, startup, messages))
 }
 
 /// Records if need be, and searches.

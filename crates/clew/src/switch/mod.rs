@@ -7,14 +7,13 @@
 
 mod pairs;
 
-use crate::answer::{Answer, Changed, Searched, Words, which};
+use crate::answer::{self, Answer, Changed, Searched, Words, which};
 use crate::case::words::ordinal;
 use crate::case::{self, Ask, At, Bench, Branches, Case, Place, Ready, Refusal, Where, branches};
 use crate::chops::Chops;
 use crate::cli::{Color, Order, Switch as Options};
-use crate::message::{self, Messages, Paint};
+use crate::message::{self, Messages};
 use crate::startup::Startup;
-use crate::status;
 use diagnose::{Change, Finding, Plan, Search, Trial, Trials, order};
 use model::serve::{Moment, Predicate};
 use pairs::Pairing;
@@ -31,15 +30,7 @@ const WORDS: Words = Words {
 
 /// Searches as the command line says; gives our exit status.
 pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
-    let messages = Messages { paint: Paint::for_stderr(color, startup) };
-    match find(options, startup, &messages) {
-        Ok(answer) => {
-            let paint = Paint::for_stdout(color, startup);
-            message::stdout(&if options.search.json { answer.json() } else { answer.text(paint) });
-            if answer.has_repair() { 0 } else { status::NO }
-        }
-        Err(refusal) => refusal.tell(&messages),
-    }
+    answer::tell(options.search.json, color, startup, |messages| find(options, startup, messages))
 }
 
 /// Records if need be, and searches.

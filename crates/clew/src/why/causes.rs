@@ -17,7 +17,7 @@ use crate::slice::lines::Squash;
 use diagnose::order;
 use diagnose::{Change, Failure, Fault, Verdict};
 use model::serve::Moment;
-use report::{Cause, Difference, Evidence, Kind, Place, Report, SliceLine, Tried};
+use report::{Cause, Decision, Difference, Evidence, Kind, Place, Report, SliceLine, Tried};
 use session::{Budget, Session};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -66,6 +66,7 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
     let mut named = HashSet::new();
     let mut squash = symptom.map(|s| Squash::new(&s.window, false));
     let candidates = rank::ranked(&gathered, symptom, places);
+    let needed = needed(&gathered, &candidates);
     named.extend(candidates.iter().map(|c| c.place.key()));
     let around = around(&candidates, symptom, places, squash.as_mut());
     let mut around = around.into_iter().filter(|p| named.insert(p.place.key()));
@@ -125,6 +126,7 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
         failure: describe(case, places),
         difference: difference(case),
         causes,
+        needed,
         slice: slice.into_iter().map(|(line, _)| line).take(SLICE_LINES).collect(),
         sources: Vec::new(),
         tried: Tried {
@@ -171,6 +173,25 @@ fn path(
 }
 
 /// A cause that a trial speaks for.
+/// Decisions each of which the failure needs, as they came.
+fn needed(gathered: &Gathered, candidates: &[Candidate<'_>]) -> Vec<Decision> {
+    let proved = candidates.iter().filter(|c| c.finding.is_proved() && c.finding.trial.change == Change::Flip);
+    let mut list: Vec<(Moment, Decision)> = proved
+        .map(|c| {
+            let moment = c.finding.trial.moment;
+            (moment, Decision { place: c.place.clone(), instance: instance(gathered, moment) })
+        })
+        .collect();
+    list.sort_by_key(|(moment, _)| *moment);
+    list.into_iter().map(|(_, decision)| decision).collect()
+}
+
+/// Which execution of a branch it is, and how many there are.
+fn instance(gathered: &Gathered, moment: Moment) -> (u64, u64) {
+    let n = gathered.branches.at(moment).map_or(1, |p| p.instance);
+    (n, gathered.branches.count(moment.pc).max(n))
+}
+
 fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<report::Step>) -> Cause {
     let finding = c.finding;
     let moment = finding.trial.moment;
@@ -180,10 +201,7 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
             let p = gathered.values.stores[r.store].execution;
             (p.instance, p.instance)
         }
-        None => {
-            let n = gathered.branches.at(moment).map_or(1, |p| p.instance);
-            (n, gathered.branches.count(moment.pc).max(n))
-        }
+        None => instance(gathered, moment),
     };
     let kind = match (&finding.trial.change, replacement) {
         (_, Some(r)) if r.left_out => Kind::Suppression,

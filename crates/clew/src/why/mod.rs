@@ -17,6 +17,7 @@ mod suspects;
 pub mod symptom;
 mod told;
 mod values;
+mod vouched;
 
 use crate::case::{self, Ask, Bench, Branches, Case, Ready, Refusal, branches};
 use crate::cli::{Color, Why as Options};
@@ -24,7 +25,7 @@ use crate::message::{self, Messages, Paint};
 use crate::startup::Startup;
 use crate::status;
 use causes::Telling;
-use diagnose::order::{self, Influence};
+use diagnose::order::{self, Known};
 use diagnose::{Change, Failure, Plan, Search, Trial};
 use gathered::Gathered;
 use model::serve::Moment;
@@ -193,9 +194,9 @@ impl Searching<'_> {
         self.gathered.spent("counting branches", begun);
         let mut bench = self.case.bench(session, rounds[0], witness);
         let near = distances(symptom, &found);
-        let (order, first) = order::prior(&found.list, &near.distance, &near.influence);
+        let (order, first) = order::prior(&found.list, &near.known);
         let flips: Vec<Trial> = order.iter().map(|n| Trial::flip(found.list[*n].moment)).collect();
-        let influence = found.list.iter().map(|p| p.moment).zip(near.influence);
+        let influence = found.list.iter().map(|p| p.moment).zip(near.known.iter().map(|k| k.influence));
         self.gathered.influence = influence.collect();
         (self.gathered.nodes, self.gathered.outside) = (near.nodes, near.outside);
         let told = causes::difference(self.case).and_then(|d| Told::of(&d.found, &d.expected, d.offset));
@@ -212,7 +213,7 @@ impl Searching<'_> {
             self.search(&mut bench, "branches", &flips[tried..first], share(budget, 35), true)?;
         }
         if !self.gathered.has_proof() {
-            let forced = self.forced(&found, &near.distance);
+            let forced = self.forced(&found, &near.known);
             self.search(&mut bench, "branches for good", &forced, share(budget, 12), true)?;
         }
         if !self.gathered.has_proof() {
@@ -295,7 +296,7 @@ impl Searching<'_> {
     }
 
     /// Branches that go one way for good, from their first execution on: the way they did not always go.
-    fn forced(&self, found: &Branches, distance: &[Option<u32>]) -> Vec<Trial> {
+    fn forced(&self, found: &Branches, known: &[Known]) -> Vec<Trial> {
         struct Site {
             first: Moment,
             distance: u32,
@@ -304,10 +305,10 @@ impl Searching<'_> {
             times: u64,
         }
         let mut sites: HashMap<u64, Site> = HashMap::new();
-        for (p, d) in found.list.iter().zip(distance) {
+        for (p, k) in found.list.iter().zip(known) {
             let new = Site { first: p.moment, distance: u32::MAX, taken: false, passed: false, times: 0 };
             let site = sites.entry(p.moment.pc).or_insert(new);
-            site.distance = site.distance.min(d.unwrap_or(u32::MAX));
+            site.distance = site.distance.min(k.distance.unwrap_or(u32::MAX));
             site.taken |= p.taken;
             site.passed |= !p.taken;
             site.times += 1;
@@ -325,9 +326,7 @@ impl Searching<'_> {
 
 /// Where executed branches are in the slice.
 struct Near {
-    distance: Vec<Option<u32>>,
-    /// What the input had to do with them.
-    influence: Vec<Influence>,
+    known: Vec<Known>,
     nodes: HashMap<Moment, u32>,
     /// Those that are in the window only.
     outside: HashMap<Moment, slice::Instance>,
@@ -335,30 +334,26 @@ struct Near {
 
 /// How far each execution of a branch is from the symptom.
 fn distances(symptom: Option<&Symptom>, found: &Branches) -> Near {
-    let count = found.list.len();
-    let mut near = Near {
-        distance: vec![None; count],
-        influence: vec![Influence::None; count],
-        nodes: HashMap::new(),
-        outside: HashMap::new(),
-    };
+    let known = vec![Known::default(); found.list.len()];
+    let mut near = Near { known, nodes: HashMap::new(), outside: HashMap::new() };
     let Some(s) = symptom else { return near };
     let pcs: std::collections::HashSet<u64> = found.list.iter().map(|p| p.moment.pc).collect();
     let nodes = Nodes::of(&s.slice, |pc| pcs.contains(&pc));
     let aligned = near::align(&found.list, s.start.moment, &s.window);
     for (n, instance) in aligned.iter().enumerate() {
-        near.influence[n] = instance.map_or(Influence::None, |i| s.influence(i.execution));
-        if let Some(node) = instance.as_ref().and_then(|i| nodes.at(i)) {
-            near.distance[n] = Some(s.slice.nodes[node as usize].distance);
-            near.nodes.insert(found.list[n].moment, node);
-        } else if let Some(instance) = instance {
-            near.outside.insert(found.list[n].moment, *instance);
+        let Some(instance) = instance else { continue };
+        let known = &mut near.known[n];
+        known.influence = s.influence(instance.execution);
+        known.vouched = s.vouched.has(instance.execution, instance.insn);
+        match nodes.at(instance) {
+            Some(node) => {
+                known.distance = Some(s.slice.nodes[node as usize].distance);
+                near.nodes.insert(found.list[n].moment, node);
+            }
+            None => drop(near.outside.insert(found.list[n].moment, *instance)),
         }
     }
-    if near.influence.iter().all(|i| *i == Influence::None) {
-        // Nothing was read, or nobody knows what came of it.
-        near.influence.fill(Influence::Control);
-    }
+    Known::settle(&mut near.known);
     near
 }
 
@@ -376,5 +371,5 @@ pub fn prior(
     let mapped = symptom::mapped(case, session)?;
     let symptom = symptom::follow(case, session, start, &mapped, &told, within).map_err(Refusal::internal)?;
     let near = distances(Some(&symptom), found);
-    Ok(order::prior(&found.list, &near.distance, &near.influence).0)
+    Ok(order::prior(&found.list, &near.known).0)
 }

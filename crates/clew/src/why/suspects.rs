@@ -108,8 +108,10 @@ pub fn slice_lines(
     }
     all.sort_by_key(|(line, node)| {
         // Whether bytes of the input or decisions about them led there makes no difference to a statement.
-        let influence = symptom.influence(symptom.slice.nodes[*node as usize].execution).max(Influence::Control);
-        order::weight(line.distance, line.executed, influence)
+        let node = &symptom.slice.nodes[*node as usize];
+        let influence = symptom.influence(node.execution).max(Influence::Control);
+        let vouched = symptom.vouched.is_value(node.execution, node.insn);
+        order::weight(line.distance, line.executed, influence) + order::vouched(vouched)
     });
     all
 }

@@ -1,5 +1,6 @@
 //! What the symptom depended on: the failure as the criterion of a slice.
 
+use super::vouched::{Vouched, right_bytes};
 use crate::case::{Case, Refusal, numbers};
 use crate::cli::Slice as Options;
 use crate::slice::criterion::{Finder, Start};
@@ -36,6 +37,8 @@ pub struct Symptom {
     pub slice: Slice,
     /// What the input decided about, and what it went into.
     influence: [slice::Influence; 2],
+    /// What output that is right speaks for.
+    pub vouched: Vouched,
     facts: RefCell<Program>,
     how: slice::Options,
     pub limits: Vec<String>,
@@ -136,6 +139,7 @@ pub fn follow(
     let since = tracing::forked_since(session, recording, &case.unit, &mut stop)?;
     let from = since.filter(|since| *since < start.moment);
     session.seek(start.moment, &mut stop).map_err(|e| e.to_string())?;
+    let right = right_bytes(case, session, &start);
     let traced = tracing::trace(session, from, start.moment, WINDOW, &mut stop)?;
     if traced.cut {
         limits.push(format!("dependences were followed over about the last {WINDOW} million instructions"));
@@ -161,7 +165,8 @@ pub fn follow(
         limits.push("dependences were not followed to the beginning: too many, or no time".into());
     }
     let influence = [false, true].map(|data_only| slice::influence(&window, told, data_only, &mut stop));
-    Ok(Symptom { start, window, slice, influence, facts: RefCell::new(facts), how, limits })
+    let vouched = Vouched::by(&right, &window, &mut facts, &mut stop);
+    Ok(Symptom { start, window, slice, influence, vouched, facts: RefCell::new(facts), how, limits })
 }
 
 impl Symptom {

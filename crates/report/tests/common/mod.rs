@@ -33,6 +33,7 @@ pub fn sample() -> Report {
         limits: vec!["12 branches executed earlier were not tried (--all)".into()],
         seconds: 2.34,
         phases: Vec::new(),
+        needed: Vec::new(),
     }
 }
 
