@@ -145,7 +145,7 @@ impl Answer {
             words,
             recording: case.name(),
             unit: case.unit,
-            failure: describe_failure(case),
+            failure: case.with_subject(describe_failure(case)),
             repairs,
             avoiding: search.avoiding.iter().map(finding).collect(),
             told: search.told.iter().map(|(t, v, end)| item(case, t, v, end.to_string(), changed(t))).collect(),
@@ -269,7 +269,7 @@ fn item(case: &Case<'_>, trial: &Trial, verdict: &Verdict, end: String, changed:
     let Changed { pc, second, instance, of, kinds, what, alteration } = changed;
     let is_repair = *verdict == Verdict::Fixed;
     let explanation = match is_repair {
-        true => format!("{what} the program {}", repaired(&case.oracle)),
+        true => format!("{what} {} {}", case.subject(), repaired(&case.oracle)),
         false => "the failing place is not met any more, which proves nothing".to_owned(),
     };
     Item {

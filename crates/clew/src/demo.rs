@@ -1,8 +1,8 @@
 //! `clew demo`: a small program with a bug, and what Clew says about it.
 
 use crate::cli::{Cli, Color, Demo, Verb};
-use crate::home::Scratch;
 use crate::message::{self, Messages, Paint};
+use crate::scratch::Scratch;
 use crate::startup::Startup;
 use crate::{status, why};
 use clap::Parser;

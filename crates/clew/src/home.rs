@@ -1,9 +1,8 @@
 //! Where recordings live, and how a name on the command line becomes one.
 
+use crate::scratch::Scratch;
 use crate::startup::Startup;
 use recording::{Home, Recording, UnitName};
-use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// The name of the newest recording.
@@ -84,42 +83,7 @@ impl Opened {
             return Ok(Opened { recording, source, _scratch: None });
         }
         let scratch = Scratch::new()?;
-        let recording = Recording::open_in(path, &scratch.0).map_err(|e| e.to_string())?;
+        let recording = Recording::open_in(path, scratch.path()).map_err(|e| e.to_string())?;
         Ok(Opened { recording, source, _scratch: Some(scratch) })
-    }
-}
-
-/// A private folder that goes with this value.
-pub struct Scratch(PathBuf);
-
-impl Scratch {
-    /// Somebody else may guess the name, so one that exists is never used.
-    pub fn new() -> Result<Scratch, String> {
-        let place = std::env::temp_dir();
-        for n in 0..1000 {
-            let path = place.join(format!("clew-unpacked-{}-{n}", std::process::id()));
-            match std::fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Scratch(path)),
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(e) => {
-                    let place = path.display();
-                    return Err(format!("cannot make the folder {place}: {e}; TMPDIR can name another place"));
-                }
-            }
-        }
-        Err(format!("{} is full of folders left by other Clews; remove clew-unpacked-*", place.display()))
-    }
-}
-
-impl Scratch {
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Only a copy of the packed file.
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -27,6 +27,7 @@ mod record;
 mod replay;
 mod rm;
 mod run;
+mod scratch;
 mod show;
 pub mod slice;
 mod startup;

@@ -275,6 +275,23 @@ fn session_and_branches(
     (session, predicates)
 }
 
+#[test]
+fn an_execution_long_before_the_end_is_found_by_its_number() {
+    let place = Place::new("numbered");
+    let program = compile("switch_long", "-O0", &place.folder);
+    std::fs::write(place.folder.join("expected"), "nothing\n").expect("the file can be written");
+    // More than are kept of either.
+    place.record(&[program.as_os_str(), "1400000".as_ref()], 0);
+    for (verb, mark) in [("switch", "/* branch */"), ("suppress", "/* statement */")] {
+        let at = format!("switch_long.c:{}", line_with("switch_long", mark));
+        let mut clew = place.clew([verb, "--at", &format!("{at}#2"), "--expect", "expected", "latest"]);
+        clew.current_dir(&place.folder);
+        let output = finish(clew, b"");
+        assert!(stdout(&output).contains(&format!("{at}, execution 2:")), "{}{}", stdout(&output), stderr(&output));
+    }
+    place.done();
+}
+
 /// Executions that are only counted have the numbers that they have where each is noted.
 #[test]
 fn the_last_executions_of_a_long_run_are_numbered_from_its_beginning() {

@@ -184,6 +184,24 @@ fn an_endless_loop_is_traced_to_what_made_it_endless() {
 }
 
 #[test]
+fn a_program_that_waits_for_ever_is_traced_to_what_made_it_wait() {
+    check_why("waits.c", &["--timeout", "1s"], &[], Some("ready\ndone\n"));
+}
+
+#[test]
+fn what_hangs_in_a_step_is_searched_itself_and_ended_with_its_script() {
+    let place = Place::new("why-step-hangs");
+    let program = compile("endless.c", &[], &place.folder);
+    std::fs::write(place.folder.join("steps.sh"), "./endless\necho end\n").expect("the file can be written");
+    let failing = Failing { place: &place, options: &["--timeout", "1s"], expected: Some("12\nend\n") };
+    let answer = failing.answer(&["sh", "steps.sh"]);
+    let failure = answer["failure"].as_str().expect("a clause");
+    assert!(failure.starts_with("it does not end, in endless (process "), "{failure}");
+    assert_eq!(left(&program.to_string_lossy()), Vec::<String>::new(), "nothing goes on");
+    place.done();
+}
+
+#[test]
 fn a_loop_that_is_left_early_is_not_repaired() {
     let place = Place::new("why-endless");
     compile("endless.c", &[], &place.folder);
@@ -271,6 +289,18 @@ fn a_failing_step_of_make_or_of_a_script_is_searched_itself() {
     let answer = fails.answer(&["sh", "strict.sh"]);
     check_marks("status.c", &answer);
     assert!(answer["limits"].to_string().contains("is searched"), "it says which process: {}", answer["limits"]);
+    let failure = answer["failure"].as_str().expect("a clause");
+    assert!(failure.contains(", in status (process "), "{failure}");
+    place.done();
+}
+
+#[test]
+fn a_script_that_fails_of_itself_is_not_taken_to_fail_of_a_step() {
+    let place = Place::new("why-own-status");
+    compile("status.c", &[], &place.folder);
+    std::fs::write(place.folder.join("own.sh"), "./status || :\nexit 44\n").expect("the file can be written");
+    let fails = Failing { place: &place, options: &["--expect-exit", "0"], expected: None };
+    assert_eq!(fails.answer(&["sh", "own.sh"])["failure"], "the exit status is 44 instead of 0");
     place.done();
 }
 
@@ -292,6 +322,7 @@ fn bad_usage_is_answered_in_one_sentence_that_says_what_to_do() {
     check_refused(&place, &["--", "true"], "say what it should have done, for example with --expect FILE");
     check_refused(&place, &["--expect-exit", "1", "--", "false"], "if it fails only sometimes");
     check_refused(&place, &["--expect", "no-such-file", "--", "true"], "no-such-file cannot be read");
+    check_refused(&place, &["--check", "./no-such-script", "--", "true"], "the script of --check judges nothing");
     check_refused(&place, &["--", "./no-such-program"], "no such file");
     check_refused(&place, &["no-such-recording"], "no-such-recording");
     check_refused(&place, &["--budget", "soon", "--", "true"], "60s");

@@ -163,6 +163,18 @@ impl Handle {
         Ok(kill_process(self.pid, signal)?)
     }
 
+    /// Sends a signal to the first process and to all that it has started and that has not been left alone since.
+    pub fn signal_all(&self, number: i32) -> io::Result<()> {
+        let signal = signal_by_number(number).ok_or(Errno::INVAL)?;
+        let family = descendants(self.pid());
+        let first = self.signal(number);
+        for pid in family.into_iter().filter_map(|pid| Pid::from_raw(pid as i32)) {
+            // It may have ended by itself meanwhile.
+            let _ = kill_process(pid, signal);
+        }
+        first
+    }
+
     /// Waits for stops and for the end, and tells them.
     fn watch(&self, hub: &Arc<Hub>, events: &Sender<Event>) {
         loop {
@@ -210,4 +222,24 @@ impl Handle {
 fn spawn_thread(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
     let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(body);
     spawned.map(drop).map_err(|e| Error::new(ErrorKind::Prepare, e))
+}
+
+/// Processes that descend from one, as the system lists them.
+fn descendants(first: u32) -> Vec<u32> {
+    let number = |entry: io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse::<u32>().ok();
+    let parent = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name, in parentheses, may hold anything.
+        let rest = &stat[stat.rfind(')')? + 1..];
+        Some((pid, rest.split_whitespace().nth(1)?.parse::<u32>().ok()?))
+    };
+    let Ok(listed) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let all: Vec<(u32, u32)> = listed.filter_map(number).filter_map(parent).collect();
+    let mut family = vec![first];
+    let mut next = 0;
+    while let Some(of) = family.get(next).copied() {
+        family.extend(all.iter().filter(|(_, parent)| *parent == of).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    family.split_off(1)
 }

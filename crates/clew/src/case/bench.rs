@@ -1,15 +1,14 @@
 //! Trials of one unit of a recording, as the search wants them.
 
+use super::check::run_check;
+use super::choose::FROM_OUTSIDE;
 use super::{Left, make};
 use crate::written::Written;
 use diagnose::{Change, Each, End, Met, Oracle, Run, Stop, Stream, Trial, Trials};
 use model::serve::{Alteration, Answer, Moment, Predicate, Request, TrialEnd, Until, Why};
 use recording::UnitName;
 use session::{Budget, Candidate, Session, TrialOutcome, alter};
-use std::io::{Seek, Write};
 use std::ops::ControlFlow;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -43,6 +42,8 @@ pub struct Bench<'a> {
     pub interrupted: Arc<AtomicBool>,
     pub script: Option<&'a str>,
     pub witness: Option<Witness>,
+    /// The recorded run did not end by itself.
+    pub hangs: bool,
     /// Time spent in trials.
     pub spent: Duration,
 }
@@ -52,6 +53,8 @@ impl Bench<'_> {
         let end = match outcome.end.clone() {
             _ if outcome.given_up => End::GivenUp,
             TrialEnd::Exited(status) => End::Exited(status),
+            // The signal that ended the recorded run when its time was over.
+            TrialEnd::Signaled { signal, .. } if self.hangs && FROM_OUTSIDE.contains(&signal) => End::StillRunning,
             TrialEnd::Signaled { signal, moment, .. } => End::Signaled { signal, pc: moment.pc },
             TrialEnd::RanAway => End::StillRunning,
             TrialEnd::Deadlocked => End::Deadlocked,
@@ -157,43 +160,5 @@ pub fn alteration(change: &Change) -> Alteration {
         Change::Skip(to) => Alteration::Skip(*to),
         Change::Return => Alteration::Return,
         Change::SetMemory(at, bytes) => Alteration::SetMemory(*at, bytes.clone()),
-    }
-}
-
-/// A script that looks at an output for longer has not found it right.
-pub const LONGEST_CHECK: Duration = Duration::from_secs(10);
-/// How often it is looked whether a script has ended.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
-
-/// Does the script take this output for right, within a limit of time and before `until`?
-pub fn run_check(script: &str, output: &[u8], until: Instant) -> bool {
-    // In memory, not in a pipe: a script that does not read everything is none the worse for it.
-    let Ok(file) = rustix::fs::memfd_create("clew-output", rustix::fs::MemfdFlags::CLOEXEC) else { return false };
-    let mut file = std::fs::File::from(file);
-    if file.write_all(output).and_then(|()| file.rewind()).is_err() {
-        return false;
-    }
-    let child = Command::new("/bin/sh")
-        .args(["-c", script])
-        .stdin(file)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .process_group(0)
-        .spawn();
-    let Ok(mut child) = child else { return false };
-    let until = until.min(Instant::now() + LONGEST_CHECK);
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return status.success(),
-            Ok(None) if Instant::now() < until => std::thread::sleep(LOOK_AGAIN),
-            _ => {
-                if let Some(group) = rustix::process::Pid::from_raw(child.id() as i32) {
-                    // It may have ended by itself meanwhile.
-                    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-                }
-                let _ = child.wait();
-                return false;
-            }
-        }
     }
 }

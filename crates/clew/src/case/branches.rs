@@ -100,7 +100,9 @@ impl Branches {
         }
         // What a forked process did before it was forked, its parent did.
         let begins = case.written.begins(case.unit);
+        let all = list.len();
         list.retain(|p| p.moment.tick >= begins);
+        let executed = executed - (all - list.len()) as u64;
         let counts = list.iter().map(|p| (p.moment.pc, p.instance)).collect();
         Ok(Branches { list, executed, limits, counts, numbered: from.is_none(), targets: HashMap::new() })
     }
@@ -155,6 +157,27 @@ impl Branches {
     pub fn count(&self, pc: u64) -> u64 {
         self.counts.get(&pc).copied().unwrap_or(0)
     }
+}
+
+/// The n-th of all executions, the last of which are listed: if it is not among those, the run is looked through once more.
+pub fn nth(
+    session: &mut Session,
+    list: &[Predicate],
+    executed: u64,
+    n: u64,
+    stop: &mut dyn FnMut() -> bool,
+) -> Option<Predicate> {
+    let before = executed - list.len() as u64;
+    if n > before {
+        return list.get((n - 1 - before) as usize).copied();
+    }
+    let mut pcs: Vec<u64> = list.iter().map(|p| p.moment.pc).collect();
+    pcs.sort_unstable();
+    pcs.dedup();
+    session.seek_instance(&pcs, n, stop).ok()?;
+    let moment = session.moment();
+    let instance = 1 + session.count_before(&[moment.pc], stop).ok()?;
+    Some(Predicate { moment, instance, ..Predicate::default() })
 }
 
 /// How far to look for branches, one round after the other. A program that hangs in a loop has executed the same few

@@ -3,7 +3,7 @@
 //! A process that died of a signal comes first, then the one that wrote the first wrong byte, then the one that was
 //! started. If that is a program of the system, a shell or make, that merely tells that a step failed, then the step.
 
-use super::{Ask, Left, Refusal, bench};
+use super::{Ask, Left, Refusal, check};
 use crate::written::Written;
 use diagnose::{End, Failing, Failure, Judgement, Oracle, Run, Stream};
 use model::log::{Ending, Origin};
@@ -11,7 +11,7 @@ use recording::{Recording, UnitName};
 use std::time::Instant;
 
 /// Signals that end a program from outside: SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM. It was running when they came.
-const FROM_OUTSIDE: [u32; 5] = [1, 2, 3, 9, 15];
+pub const FROM_OUTSIDE: [u32; 5] = [1, 2, 3, 9, 15];
 
 /// Programs here are nobody's own.
 const SYSTEM: [&str; 4] = ["/usr/", "/bin/", "/sbin/", "/lib"];
@@ -34,11 +34,19 @@ impl Chooser<'_> {
     /// The process to look at, or the one that was named, and its failing run.
     pub fn choose(&self, named: Option<UnitName>) -> Result<(UnitName, Failing), Refusal> {
         let main = main_unit(self.recording).ok_or_else(|| Refusal::usage("nothing was recorded"))?;
+        if let Some(script) = &self.ask.oracle.check {
+            let run = Run { output: self.written.all(), end: End::StillRunning, files: Vec::new() };
+            check::works(script, &run.stream(Stream::Stdout)).map_err(Refusal::usage)?;
+        }
         if let Some(unit) = named {
             let failing = self.judge(unit).ok_or_else(|| self.passes(unit))?;
             return Ok((unit, failing));
         }
         match self.judge(main) {
+            Some(failing) if failing.failure == Failure::Hang => {
+                let unit = self.hanging().unwrap_or(main);
+                Ok((unit, self.judge(unit).unwrap_or(failing)))
+            }
             Some(failing) if failing.hides_behind_its_end() => Ok((main, failing)),
             other => {
                 let wrote = other.as_ref().and_then(|f| self.writer(f));
@@ -56,7 +64,7 @@ impl Chooser<'_> {
         let run = Run { output: self.written.all(), end, files: self.left.recorded() };
         let script = self.ask.oracle.check.as_deref();
         let mut check =
-            |r: &diagnose::Run| script.is_none_or(|s| bench::run_check(s, &r.stream(Stream::Stdout), until));
+            |r: &diagnose::Run| script.is_none_or(|s| check::run_check(s, &r.stream(Stream::Stdout), until));
         match self.oracle.judge(&run, &mut check) {
             Judgement::Fails(failure) => Some(Failing { run, failure }),
             Judgement::Passes => None,
@@ -68,6 +76,12 @@ impl Chooser<'_> {
         let died = |u: &&recording::Unit| u.end.as_ref().is_some_and(|e| e.ending == Ending::Signaled);
         let outside = |u: &&recording::Unit| u.end.as_ref().is_some_and(|e| FROM_OUTSIDE.contains(&e.status));
         self.recording.units().iter().filter(died).find(|u| !outside(u)).map(|u| u.name)
+    }
+
+    /// The process that the others waited for when the time was over: the last one that was started of those that ran.
+    fn hanging(&self) -> Option<UnitName> {
+        let cut = |u: &&recording::Unit| u.end.as_ref().is_some_and(is_from_outside);
+        self.recording.units().iter().rev().find(cut).map(|u| u.name)
     }
 
     /// Who wrote the first wrong byte, or the wrong file.
@@ -88,7 +102,10 @@ impl Chooser<'_> {
     fn failed_step(&self, main: UnitName, failing: &Failing) -> Option<UnitName> {
         let units = self.recording.units();
         let is_system = |u: &recording::Unit| SYSTEM.iter().any(|s| u.start.exe.starts_with(s));
-        let failed = |u: &recording::Unit| u.end.as_ref().is_some_and(|e| e.ending == Ending::Exited && e.status != 0);
+        let status = |u: &recording::Unit| u.end.filter(|e| e.ending == Ending::Exited).map(|e| e.status);
+        // A shell passes on the status of a step that it fails of; others have a status of their own for that.
+        let told = units.iter().find(|u| u.name == main && is_shell(&u.start.exe)).and_then(status);
+        let failed = |u: &recording::Unit| status(u).is_some_and(|s| s != 0 && told.is_none_or(|told| told == s));
         let tells = matches!(failing.failure, Failure::WrongExit { expected: 0, .. })
             && units.iter().any(|u| u.name == main && is_system(u));
         let step = || units.iter().rev().find(|u| !u.start.exe.is_empty() && !is_system(u) && failed(u));
@@ -105,6 +122,12 @@ impl Chooser<'_> {
         };
         Refusal::passes(format!("the program passes: {end}, and nothing is wrong with it{more}"))
     }
+}
+
+/// Is it a program that runs scripts of commands?
+fn is_shell(exe: &str) -> bool {
+    const SHELLS: [&str; 6] = ["sh", "dash", "bash", "ksh", "zsh", "busybox"];
+    exe.rsplit('/').next().is_some_and(|name| SHELLS.contains(&name))
 }
 
 /// File descriptors of a stream.

@@ -121,13 +121,13 @@ fn follow(
     Ok(gathering.finish())
 }
 
-/// Ends the guest when its time is over. It dies of a signal that the recording holds, so that a replay ends there too.
+/// Ends the guest and all that it started when its time is over. They die of a signal that the recording holds, so that a replay ends there too.
 fn end_after(timeout: Duration, guest: &Handle, has_ended: &Receiver<()>) {
     use std::sync::mpsc::RecvTimeoutError::Timeout;
     for (wait, signal) in [(timeout, SIGTERM), (GRACE, SIGKILL)] {
         match has_ended.recv_timeout(wait) {
             // It fails only when the guest has gone.
-            Err(Timeout) => drop(guest.signal(signal)),
+            Err(Timeout) => drop(guest.signal_all(signal)),
             _ => return,
         }
     }

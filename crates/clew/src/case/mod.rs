@@ -8,6 +8,7 @@
 mod again;
 mod bench;
 pub mod branches;
+mod check;
 mod choose;
 mod code;
 pub mod left;
@@ -27,13 +28,15 @@ use diagnose::{ExpectedFile, Failing, Failure, Oracle};
 use model::serve::{Moment, TrialLimits};
 use recording::UnitName;
 use session::{Budget, EngineProgram, Replayer, Session};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 pub use again::{Way, until_it_fails};
-pub use bench::{Bench, LONGEST_CHECK, Witness, alteration, run_check};
+pub use bench::{Bench, Witness, alteration};
 pub use branches::Branches;
+pub use check::{LONGEST as LONGEST_CHECK, run_check};
 pub use choose::{is_from_outside, main_unit, numbers};
 pub use code::{At, Code, Place, Where};
 pub use left::Left;
@@ -65,7 +68,7 @@ impl<'a> Ask<'a> {
             recording: options.recording.as_deref(),
             command: &options.command,
             budget: options.budget,
-            jobs: options.jobs,
+            jobs: options.jobs.map(NonZeroUsize::get),
             quiet: options.quiet || options.json,
         }
     }
@@ -181,6 +184,27 @@ impl<'a> Case<'a> {
         path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned())
     }
 
+    /// Whom a sentence is about: the program, or the process among several that is searched.
+    pub fn subject(&self) -> String {
+        let recording = &self.opened.recording;
+        match recording.unit(&self.unit).ok().filter(|_| choose::main_unit(recording) != Some(self.unit)) {
+            Some(unit) if !unit.start.exe.is_empty() => {
+                let name = unit.start.exe.rsplit('/').next().unwrap_or_default();
+                format!("{name} (process {})", self.unit)
+            }
+            Some(_) => format!("process {}", self.unit),
+            None => "the program".into(),
+        }
+    }
+
+    /// Says of a failure that one process among several is meant, if so.
+    pub fn with_subject(&self, failure: String) -> String {
+        match self.subject() {
+            subject if subject == "the program" => failure,
+            subject => format!("{failure}, in {subject}"),
+        }
+    }
+
     /// What is known to be left out before anything is searched.
     pub fn known_limits(&self) -> Vec<String> {
         let recording = &self.opened.recording;
@@ -212,6 +236,7 @@ impl<'a> Case<'a> {
             interrupted: self.interrupted.clone(),
             script: self.script,
             witness,
+            hangs: self.failing.failure == Failure::Hang,
             spent: Duration::ZERO,
         }
     }
@@ -224,7 +249,9 @@ impl<'a> Case<'a> {
             _ => recorded.saturating_mul(10).clamp(2_000_000, 500_000_000),
         };
         let base = Budget::default();
-        let limits = TrialLimits { ticks, ..base.limits };
+        let written: usize = self.written.all().iter().map(|(_, bytes)| bytes.len()).sum();
+        let output = base.limits.output.max(2 * written as u64);
+        let limits = TrialLimits { ticks, output, ..base.limits };
         // Only for what ticks do not count, such as one endless system call.
         let wall = (LEAST_WALL + 10 * self.replay).min(base.wall);
         Budget { limits, wall, jobs: self.jobs.unwrap_or(base.jobs).max(1) }

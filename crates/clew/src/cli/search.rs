@@ -4,6 +4,7 @@ use super::Oracle;
 use super::oracle::duration;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 /// What fails, what "works" means, and how long to search.
@@ -17,7 +18,7 @@ pub struct Search {
     pub budget: Duration,
     /// Trials at the same time; as many as there are processors if nobody says otherwise
     #[arg(long, value_name = "N")]
-    pub jobs: Option<usize>,
+    pub jobs: Option<NonZeroUsize>,
     /// Print the answer only
     #[arg(short, long)]
     pub quiet: bool,

@@ -20,6 +20,7 @@ use crate::cli::{Color, Gdb as Options};
 use crate::guest::{Failed, start_engine};
 use crate::home;
 use crate::message::{Messages, Paint};
+use crate::scratch::Scratch;
 use crate::startup::Startup;
 use crate::status;
 use adapter::Recorded;
@@ -28,9 +29,8 @@ use recording::{Recording, UnitName};
 use session::{Replayer, Session};
 use std::fmt::Write as _;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
 
@@ -113,8 +113,8 @@ fn start_gdb(options: &Options, recorded: &mut Recorded<'_>, messages: &Messages
         let what = what.to_owned();
         move |e: io::Error| (format!("{what}: {e}"), status::INTERNAL)
     };
-    let folder = Private::new().map_err(internal("cannot make a folder for the connection to gdb"))?;
-    let (socket, script) = (folder.0.join("socket"), folder.0.join("commands"));
+    let folder = Scratch::new().map_err(|why| (why, status::INTERNAL))?;
+    let (socket, script) = (folder.path().join("socket"), folder.path().join("commands"));
     let listener = UnixListener::bind(&socket).map_err(internal("cannot make the connection to gdb"))?;
     std::fs::write(&script, commands(recorded, &socket)).map_err(internal("cannot write gdb's commands"))?;
     // Ctrl-C is gdb's: it asks us to stop.
@@ -183,28 +183,4 @@ fn pretty_printers(library: &Path) -> Option<String> {
     let folder = source.lines().find_map(|l| l.strip_prefix("pythondir = '")?.strip_suffix('\''));
     let path = folder.map(|f| format!("python import sys; sys.path.append('{f}')\n")).unwrap_or_default();
     Some(format!("{path}source {script}\n"))
-}
-
-/// A private folder that goes with this value.
-struct Private(PathBuf);
-
-impl Private {
-    /// Somebody else may guess the name, so one that exists is never used.
-    fn new() -> io::Result<Private> {
-        for n in 0..1000 {
-            let path = std::env::temp_dir().join(format!("clew-gdb-{}-{n}", std::process::id()));
-            match std::fs::DirBuilder::new().mode(0o700).create(&path) {
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-                made => return made.map(|()| Private(path)),
-            }
-        }
-        Err(io::ErrorKind::AlreadyExists.into())
-    }
-}
-
-impl Drop for Private {
-    fn drop(&mut self) {
-        // Only a socket and a list of commands.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 const SYSTEM: [&str; 6] = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/", "/usr/bin/", "/bin/"];
 
 /// Sources here came with a compiler.
-const TOOLCHAIN: [&str; 4] = ["/rustc/", "/usr/include/", "/usr/lib/", "/usr/lib64/"];
+const TOOLCHAIN: [&str; 5] = ["/rustc/", "/rust/deps/", "/usr/include/", "/usr/lib/", "/usr/lib64/"];
 /// As do those that Rust installs, wherever that is.
 const RUST_SOURCES: &str = "lib/rustlib/src/rust/library";
 

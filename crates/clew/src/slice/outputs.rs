@@ -27,7 +27,7 @@ pub fn written_byte(
     offset: usize,
 ) -> Result<WrittenByte, String> {
     let (chunk, at) = written.write_of(&[stream], offset).map_err(|all| match all {
-        0 => "nothing was written there".to_owned(),
+        0 => "nothing was written there; stdout:N, stderr:N and FILE:N name a byte of a stream or a file".to_owned(),
         n => format!("only {n} bytes were written: the last is byte {}", n - 1),
     })?;
     if chunk.unit != unit {

@@ -9,7 +9,7 @@
 
 use super::named::{Named, Thing};
 use super::pieces::{Behind, Piece, Pieces};
-use crate::case::{Case, Code, Place, Refusal, is_raised};
+use crate::case::{Case, Code, Place, Refusal, branches, is_raised};
 use crate::why::near::{self, Nodes};
 use crate::why::symptom::{self, Symptom};
 use diagnose::order::{self, Known};
@@ -34,6 +34,8 @@ pub struct Candidates {
     /// What is known about each execution.
     known: Vec<Known>,
     counts: HashMap<u64, u64>,
+    /// How many executions there were in all.
+    executed: u64,
     pub limits: Vec<String>,
 }
 
@@ -75,7 +77,9 @@ impl Finder<'_> {
             found.limits.push(format!("a part of {text} is not left out: {why}"));
         }
         if let Some(n) = at.instance {
-            found.list = found.list.get(n as usize - 1).copied().into_iter().collect();
+            let nth = branches::nth(self.session, &found.list, found.executed, n, &mut stop);
+            found.list = nth.into_iter().collect();
+            found.limits.clear();
         }
         if found.list.is_empty() {
             return Err(Refusal::usage(format!("{text} was not executed, or not that often")));
@@ -111,9 +115,11 @@ impl Finder<'_> {
         }
         // What a forked process did before it was forked, its parent did.
         let begins = self.case.written.begins(self.case.unit);
+        let all = list.len();
         list.retain(|p| p.moment.tick >= begins);
+        let executed = executed - (all - list.len()) as u64;
         let counts = list.iter().map(|p| (p.moment.pc, p.instance)).collect();
-        Ok(Candidates { list, pieces, known: Vec::new(), counts, limits })
+        Ok(Candidates { list, pieces, known: Vec::new(), counts, executed, limits })
     }
 }
 

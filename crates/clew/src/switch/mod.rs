@@ -9,7 +9,7 @@ mod pairs;
 
 use crate::answer::{self, Answer, Changed, Searched, Words, which};
 use crate::case::words::ordinal;
-use crate::case::{self, Ask, At, Bench, Branches, Case, Place, Ready, Refusal, Where, branches};
+use crate::case::{self, Ask, At, Bench, Branches, Case, Ready, Refusal, Where, branches};
 use crate::chops::Chops;
 use crate::cli::{Color, Order, Switch as Options};
 use crate::message::{self, Messages};
@@ -18,7 +18,7 @@ use diagnose::{Change, Finding, Plan, Search, Trial, Trials, order};
 use model::serve::{Moment, Predicate};
 use pairs::Pairing;
 use session::{EngineProgram, Session};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const WORDS: Words = Words {
     verb: "switch",
@@ -70,7 +70,11 @@ impl Job<'_> {
             None => case.code.ranges.clone(),
         };
         let mut limits = case.known_limits();
-        let rounds = branches::rounds(&case.failing.failure, &case.written, case.unit);
+        let rounds = match &self.at {
+            // What is named is looked for in the whole run.
+            Some(_) => vec![None],
+            None => branches::rounds(&case.failing.failure, &case.written, case.unit),
+        };
         let found = self.branches(&case, &mut session, &ranges, rounds[0])?;
         let witness = match &self.at {
             Some(_) => None,
@@ -208,15 +212,14 @@ impl Job<'_> {
     ) -> Result<Branches, Refusal> {
         // Half of the time is for the trials.
         let mut found = Branches::with_jumps(case, session, ranges, upto, self.options.search.budget / 2)?;
-        let list = &mut found.list;
-        if let Some(At { instance: Some(n), place }) = &self.at {
-            *list = match place {
-                // The n-th execution of any branch of the line, or of the one there is.
-                Place::Line(..) => list.get(*n as usize - 1).copied().into_iter().collect(),
-                Place::Offset(_) => list.iter().copied().filter(|p| p.instance == *n).collect(),
-            };
+        if let Some(At { instance: Some(n), .. }) = &self.at {
+            // The n-th execution of any branch of the line, or of the one there is.
+            let mut stop = || Instant::now() > case.until || case::is_raised(&case.interrupted);
+            let nth = branches::nth(session, &found.list, found.executed, *n, &mut stop);
+            found.list = nth.into_iter().collect();
+            found.limits.clear();
         }
-        if let Some(at) = self.options.at.as_ref().filter(|_| list.is_empty()) {
+        if let Some(at) = self.options.at.as_ref().filter(|_| found.list.is_empty()) {
             return Err(Refusal::usage(format!("no branch of {at} was executed, or not that often")));
         }
         Ok(found)

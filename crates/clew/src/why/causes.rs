@@ -116,6 +116,16 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
         let n = gathered.search.failed.len();
         gathered.limits.push(format!("{n} trials could not be made; the first, at {moment}: {why}"));
     }
+    let avoiding = gathered.search.avoiding.len();
+    if avoiding > 0 && !case.oracle.sees_results() {
+        gathered.limits.push(format!(
+            "{avoiding} changes only avoid the failure, which proves nothing: say what the program should do \
+             (--expect FILE, --expect-exit N, --check SCRIPT), and they are judged"
+        ));
+    }
+    if is_raised(&case.interrupted) {
+        gathered.limits.push("it was interrupted: this is what was found until then".into());
+    }
     gathered.limits.extend(symptom.iter().flat_map(|s| s.limits.iter().cloned()));
     let s = &gathered.search;
     Report {
@@ -123,7 +133,7 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
         recording: case.name(),
         process: case.unit.to_string(),
         command: Vec::new(),
-        failure: describe(case, places),
+        failure: case.with_subject(describe(case, places, &gathered.stack)),
         difference: difference(case),
         causes,
         needed,
@@ -241,7 +251,7 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
         proved: finding.is_proved(),
         instance: numbered.then_some((n, of)),
         distance: (c.distance != u32::MAX).then_some(c.distance),
-        explanation: format!("{what} the program {}", repaired(&case.oracle)),
+        explanation: format!("{what} {} {}", case.subject(), repaired(&case.oracle)),
         doubt: finding.doubt.clone(),
         evidence: Some(Evidence {
             moment: moment.to_string(),
@@ -302,20 +312,23 @@ fn closer(case: &Case<'_>, place: &Place, moment: Option<Moment>) -> String {
         _ => format!("{}:{}", case.name(), case.unit),
     };
     match (moment, &place.file, place.line) {
-        (Some(moment), ..) => format!("clew gdb {recording} -- -ex 'monitor seek {moment}'"),
+        (Some(moment), ..) => format!("clew gdb {recording} -- -ex 'seek {moment}'"),
         (None, Some(file), Some(line)) => format!("clew gdb {recording} -- -ex 'break {file}:{line}' -ex continue"),
         _ => format!("clew gdb {recording}"),
     }
 }
 
 /// What is wrong, in one clause.
-fn describe(case: &Case<'_>, places: &mut Places<'_>) -> String {
+fn describe(case: &Case<'_>, places: &mut Places<'_>, stack: &[u64]) -> String {
     match &case.failing.failure {
         Failure::Crash { signal, pc } => {
             let name = session::signal_name(*signal as i32);
             match places.is_own(*pc) {
                 true => format!("it dies of {name} at {}", places.of(*pc).short()),
-                false => format!("it dies of {name}"),
+                false => match stack.iter().find(|pc| places.is_own(**pc)) {
+                    Some(caller) => format!("it dies of {name} in what {} calls", places.of(*caller).short()),
+                    None => format!("it dies of {name}"),
+                },
             }
         }
         other => other.to_string(),

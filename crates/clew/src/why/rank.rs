@@ -6,8 +6,8 @@
 use super::gathered::Gathered;
 use super::places::Places;
 use super::symptom::Symptom;
-use diagnose::Finding;
 use diagnose::order::{self, Often};
+use diagnose::{Change, Finding};
 use model::serve::Moment;
 use report::Place;
 use std::collections::HashSet;
@@ -87,7 +87,8 @@ fn candidates<'a>(gathered: &'a Gathered, symptom: Option<&Symptom>, places: &mu
             weight += LOOP;
         }
         let told = gathered.is_told(finding);
-        if told && places.origins.is_opening(pc) {
+        if finding.trial.change != Change::Flip && places.origins.is_opening(pc) {
+            // Where a function puts its arguments into its frame: they come from its caller.
             continue;
         }
         if told {

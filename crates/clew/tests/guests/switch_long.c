@@ -1,5 +1,6 @@
 // Goes around for hundreds of thousands of ticks; its branches are executed at different rates, in own code and behind calls.
 #include <stdio.h>
+#include <stdlib.h>
 
 static unsigned state = 1;
 
@@ -8,12 +9,13 @@ static unsigned next(void) {
     return state >> 16;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    int rounds = argc > 1 ? atoi(argv[1]) : 700000;
     unsigned odd = 0, rare = 0;
-    for (int i = 0; i < 700000; i++) {
+    for (int i = 0; i < rounds; i++) {
         unsigned n = next();
-        if (n & 1)
-            odd++;
+        if (n & 1) /* branch */
+            odd++; /* statement */
         if (n % 1000 == 7)
             rare += odd;
     }
