@@ -5,7 +5,7 @@
 #![no_main]
 extern crate alloc;
 
-use core::arch::{asm, global_asm};
+use core::arch::global_asm;
 use engine::heap::Heap;
 
 #[global_allocator]
@@ -82,6 +82,54 @@ global_asm!(
     "ret",
 );
 
+// The same for filling.
+global_asm!(
+    ".globl memset",
+    "memset:",
+    "mov rax, rdi",
+    "cmp rdx, 512",
+    "ja 5f",
+    "movzx ecx, sil",
+    "movabs r8, 0x0101010101010101",
+    "imul rcx, r8",
+    "cmp edx, 16",
+    "jb 3f",
+    "movq xmm0, rcx",
+    "punpcklqdq xmm0, xmm0",
+    "lea rcx, [rdi + rdx - 16]",
+    "2:",
+    "cmp rdi, rcx",
+    "jae 4f",
+    "movups [rdi], xmm0",
+    "add rdi, 16",
+    "jmp 2b",
+    "4:",
+    "movups [rcx], xmm0",
+    "ret",
+    "3:",
+    "cmp edx, 8",
+    "jb 6f",
+    "mov [rdi], rcx",
+    "mov [rdi + rdx - 8], rcx",
+    "ret",
+    "6:",
+    "test edx, edx",
+    "jz 8f",
+    "7:",
+    "mov [rdi + rdx - 1], cl",
+    "dec edx",
+    "jnz 7b",
+    "8:",
+    "ret",
+    "5:",
+    "mov r9, rax",
+    "mov rcx, rdx",
+    "mov eax, esi",
+    "rep stosb",
+    "mov rax, r9",
+    "ret",
+);
+
 unsafe extern "C" {
     fn memcpy(to: *mut u8, from: *const u8, n: usize) -> *mut u8;
 }
@@ -99,17 +147,6 @@ unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, n: usize) -> *mut u8 
         i -= 1;
         // SAFETY: within both objects.
         unsafe { core::ptr::write_volatile(to.add(i), core::ptr::read_volatile(from.add(i))) };
-    }
-    to
-}
-
-/// # Safety
-/// As the C function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn memset(to: *mut u8, byte: i32, n: usize) -> *mut u8 {
-    // SAFETY: by the caller's promise.
-    unsafe {
-        asm!("rep stosb", inout("rcx") n => _, inout("rdi") to => _, in("al") byte as u8, options(nostack, preserves_flags));
     }
     to
 }

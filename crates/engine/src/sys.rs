@@ -5,6 +5,7 @@
 //! known addresses around its `syscall` instruction so that a signal handler can tell "not yet made" from "made".
 
 use core::arch::{asm, global_asm};
+use core::mem::MaybeUninit;
 
 pub mod nr {
     //! System call numbers the engine names itself.
@@ -233,36 +234,101 @@ pub fn is_after_guest_call(rip: u64) -> bool {
     rip == clew_guest_syscall_done as *const () as u64
 }
 
-// rdi = to, rsi = from, rdx = length; answers the bytes not copied. A fault inside is turned by the engine's handler into
-// a jump to `clew_copy_fault`; rcx then says how much was left.
+// rdi = to, rsi = from, rdx = length; answers the bytes not copied. `rep movsb` takes its time to start, so short copies
+// are made in pieces. rdi, rsi and rcx (what is left) move on behind each piece: a fault in one is turned by the engine's
+// handler into a jump to `clew_copy_bytes`, which comes as far as it can, and a fault there into one to `clew_copy_end`.
 global_asm!(
     ".globl clew_copy",
-    ".globl clew_copy_insn",
-    ".globl clew_copy_fault",
+    ".globl clew_copy_pieces",
+    ".globl clew_copy_bytes",
+    ".globl clew_copy_end",
     "clew_copy:",
     "mov rcx, rdx",
-    "clew_copy_insn:",
+    "cmp rcx, 512",
+    "jae clew_copy_bytes",
+    "cmp rcx, 32",
+    "jb 3f",
+    "clew_copy_pieces:",
+    "2:",
+    "movups xmm0, [rsi]",
+    "movups xmm1, [rsi + 16]",
+    "movups [rdi], xmm0",
+    "movups [rdi + 16], xmm1",
+    "lea rsi, [rsi + 32]",
+    "lea rdi, [rdi + 32]",
+    "sub rcx, 32",
+    "cmp rcx, 32",
+    "jae 2b",
+    "3:",
+    "test cl, 16",
+    "jz 4f",
+    "movups xmm0, [rsi]",
+    "movups [rdi], xmm0",
+    "lea rsi, [rsi + 16]",
+    "lea rdi, [rdi + 16]",
+    "sub rcx, 16",
+    "4:",
+    "test cl, 8",
+    "jz 5f",
+    "mov rax, [rsi]",
+    "mov [rdi], rax",
+    "lea rsi, [rsi + 8]",
+    "lea rdi, [rdi + 8]",
+    "sub rcx, 8",
+    "5:",
+    "test cl, 4",
+    "jz 6f",
+    "mov eax, [rsi]",
+    "mov [rdi], eax",
+    "lea rsi, [rsi + 4]",
+    "lea rdi, [rdi + 4]",
+    "sub rcx, 4",
+    "6:",
+    "test rcx, rcx",
+    "jz clew_copy_end",
+    "movzx eax, byte ptr [rsi]",
+    "mov [rdi], al",
+    "inc rsi",
+    "inc rdi",
+    "dec rcx",
+    "jmp 6b",
+    "clew_copy_bytes:",
     "rep movsb",
-    "clew_copy_fault:",
+    "clew_copy_end:",
     "mov rax, rcx",
     "ret",
 );
 
 unsafe extern "C" {
     fn clew_copy(to: *mut u8, from: *const u8, n: usize) -> usize;
-    fn clew_copy_insn();
-    fn clew_copy_fault();
+    fn clew_copy_pieces();
+    fn clew_copy_bytes();
+    fn clew_copy_end();
 }
 
 /// Where a fault at `rip` goes on, when it is the engine touching guest memory with care.
 pub fn copy_fault_target(rip: u64) -> Option<u64> {
-    (rip == clew_copy_insn as *const () as u64).then_some(clew_copy_fault as *const () as u64)
+    let pieces = clew_copy_pieces as *const () as u64;
+    let bytes = clew_copy_bytes as *const () as u64;
+    match rip {
+        rip if rip == bytes => Some(clew_copy_end as *const () as u64),
+        rip if (pieces..bytes).contains(&rip) => Some(bytes),
+        _ => None,
+    }
 }
 
 /// Copies guest memory into `to`; answers how many bytes could be read.
 pub fn read_guest(from: u64, to: &mut [u8]) -> usize {
     // SAFETY: `to` is ours and large enough; a fault on the guest's side is caught by `copy_fault_target`.
     to.len() - unsafe { clew_copy(to.as_mut_ptr(), from as *const u8, to.len()) }
+}
+
+/// Copies guest memory into room that need not hold anything yet; answers what could be read.
+pub fn read_guest_into(from: u64, to: &mut [MaybeUninit<u8>]) -> &[u8] {
+    // SAFETY: `to` is ours and large enough; a fault on the guest's side is caught by `copy_fault_target`.
+    let got = to.len() - unsafe { clew_copy(to.as_mut_ptr() as *mut u8, from as *const u8, to.len()) };
+    // SAFETY: so many bytes have been written.
+    unsafe { to[..got].assume_init_ref() }
 }
 
 /// Copies into guest memory; answers how many bytes could be written. Engine memory is refused.

@@ -33,6 +33,8 @@ pub mod header {
     pub const FIRST_RECORD: usize = 24;
     /// 1 when another segment follows.
     pub const MORE: usize = 32;
+    /// 1 when the recorder has compressed the segment and its writer may use the file again.
+    pub const GIVEN_BACK: usize = 36;
 }
 /// Bytes before a record's payload.
 pub const RECORD_HEADER: usize = 16;
@@ -176,10 +178,14 @@ pub fn digest(seed: u64, bytes: &[u8]) -> u64 {
         }
     }
     let mut h = lanes[0] ^ lanes[1].rotate_left(13) ^ lanes[2].rotate_left(27) ^ lanes[3].rotate_left(41);
-    for part in blocks.remainder().chunks(8) {
-        let mut w = [0; 8];
-        w[..part.len()].copy_from_slice(part);
-        h = (h ^ u64::from_le_bytes(w)).wrapping_mul(K).rotate_left(29);
+    let (words, rest) = blocks.remainder().as_chunks::<8>();
+    for word in words {
+        h = (h ^ u64::from_le_bytes(*word)).wrapping_mul(K).rotate_left(29);
+    }
+    if !rest.is_empty() {
+        // The last word is filled up with zeros.
+        let last = rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        h = (h ^ last).wrapping_mul(K).rotate_left(29);
     }
     h ^= bytes.len() as u64;
     h = (h ^ h >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);

@@ -7,6 +7,7 @@ use crate::sys;
 use crate::syscalls::Outcome;
 use crate::syscalls::table::{self, Args, Entry, Row};
 use crate::threads::Thread;
+use core::mem::MaybeUninit;
 use model::log::{Answer, CallRecord, DescriptorKind, Kind, digest};
 use model::region::WaitingCall;
 
@@ -60,15 +61,19 @@ pub fn state_digest(g: &Gate, row: Option<&'static Row>, args: &Args, entry: &mu
     h
 }
 
+/// Bytes that are digested at once; part of what a digest is.
+const PIECE: u64 = 1024;
+
 /// Digest of guest memory, as far as it can be read.
 pub fn memory_digest(seed: u64, at: u64, len: u64) -> u64 {
     let mut h = seed;
-    let mut piece = [0u8; 1024];
+    let mut room = [const { MaybeUninit::uninit() }; PIECE as usize];
     let mut done = 0;
     while done < len {
-        let n = (len - done).min(piece.len() as u64) as usize;
-        let got = sys::read_guest(at + done, &mut piece[..n]);
-        h = digest(h, &piece[..got]);
+        let n = (len - done).min(PIECE) as usize;
+        let piece = sys::read_guest_into(at + done, &mut room[..n]);
+        let got = piece.len();
+        h = digest(h, piece);
         if got < n {
             break;
         }
@@ -119,7 +124,7 @@ fn begin_unrecorded(
 }
 
 /// It came back.
-pub fn end(e: &mut Engine, t: &mut Thread, g: &Gate, mut b: Begun, outcome: Outcome) {
+pub fn end(e: &mut Engine, t: &mut Thread, g: &Gate, b: &mut Begun, outcome: Outcome) {
     (t.context, t.call) = (Context::None, None);
     let (answer, result) = match outcome {
         Outcome::Value(v) => (Answer::Value, v),
@@ -150,12 +155,13 @@ pub fn end(e: &mut Engine, t: &mut Thread, g: &Gate, mut b: Begun, outcome: Outc
             e.share_after(b.nr, &b.args, result);
         }
     }
-    log(t, &b, answer, result, opened);
-    pages::look(e, t);
+    let now = log(t, b, answer, result, opened);
+    pages::look(e, t, now);
 }
 
-/// The record itself.
-fn log(t: &Thread, b: &Begun, answer: Answer, result: i64, opened: u32) {
+/// The record itself; answers its time stamp.
+fn log(t: &Thread, b: &Begun, answer: Answer, result: i64, opened: u32) -> u64 {
+    let time = time_stamp();
     let record = CallRecord {
         thread: t.serial,
         nr: b.nr as u32,
@@ -164,11 +170,12 @@ fn log(t: &Thread, b: &Begun, answer: Answer, result: i64, opened: u32) {
         args: b.args,
         result,
         digest: b.digest,
-        time: time_stamp(),
+        time,
         file: b.file,
         opened,
     };
     append(Kind::Call, answer as u8, &record.encode());
+    time
 }
 
 /// A call that does not come back: the thread ends, or another image takes over.

@@ -26,8 +26,7 @@ pub struct Rotation {
 }
 
 /// Takes a page if it is time.
-pub fn look(e: &Engine, t: &Thread) {
-    let now = time_stamp();
+pub fn look(e: &Engine, t: &Thread, now: u64) {
     let s = log_state();
     if now < s.page.due || s.waiting != 0 || t.has_any() {
         return;

@@ -65,12 +65,12 @@ pub fn execute(e: &mut Engine, t: &mut Thread, g: &mut Gate, len: u8) {
     if e.trial.is_some() {
         return crate::trial::calls::call(e, t, g, pc, nr, &args);
     }
-    let begun = calls::begin(e, t, g, pc, nr, &args);
+    let mut begun = calls::begin(e, t, g, pc, nr, &args);
     let outcome = {
         let mut call = Call { e, t, g, nr, args, row: table::row(nr) };
         call.dispatch()
     };
-    if let Some(begun) = begun {
+    if let Some(begun) = &mut begun {
         calls::end(e, t, g, begun, outcome);
     }
     match outcome {
@@ -107,14 +107,8 @@ impl Call<'_> {
         {
             return Outcome::Value(-err::EBADF);
         }
-        for (p, a) in row.params.iter().zip(self.args) {
-            if p.kind.is_pointer()
-                && !matches!(p.kind, table::Kind::Shaped)
-                && a != 0
-                && model::layout::touches_engine(a, 1)
-            {
-                return Outcome::Value(-err::EFAULT);
-            }
+        if row.pointers(&self.args).any(|a| a != 0 && model::layout::touches_engine(a, 1)) {
+            return Outcome::Value(-err::EFAULT);
         }
         self.forget_descriptors();
         let outcome = match row.policy {
@@ -292,10 +286,10 @@ pub fn vsyscall(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> bool {
     if e.replaying() {
         crate::replay::call(e, t, g, pc, number, &args);
     } else {
-        let begun = calls::begin(e, t, g, pc, number, &args);
+        let mut begun = calls::begin(e, t, g, pc, number, &args);
         let mut call = Call { e, t, g, nr: number, args, row: table::row(number) };
         let outcome = call.dispatch();
-        if let Some(begun) = begun {
+        if let Some(begun) = &mut begun {
             calls::end(e, t, g, begun, outcome);
         }
         if let Outcome::Value(v) = outcome {

@@ -164,7 +164,7 @@ impl Call<'_> {
     /// What one argument of the row stands for.
     pub(super) fn argument(&mut self, index: usize, kind: Kind) {
         let addr = self.args[index];
-        if addr == 0 || !kind.is_pointer() {
+        if addr == 0 {
             return;
         }
         match kind {

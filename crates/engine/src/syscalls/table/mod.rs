@@ -88,6 +88,8 @@ pub fn memory(
 
 /// Like [`memory`], but exact also where a call overwrites the word that limited it: pass the same fresh `entry` before
 /// the call and after it.
+// Every call of a guest comes through here twice: passing both functions on the stack would make it wait for them.
+#[inline(always)]
 pub fn memory_with(
     row: &Row,
     args: &Args,
@@ -97,8 +99,8 @@ pub fn memory_with(
     sink: &mut dyn FnMut(MemoryUse),
 ) {
     let mut call = Call { args, result, entry, read_word, sink };
-    for (i, param) in row.params.iter().enumerate() {
-        call.argument(i, param.kind);
+    for i in row.pointers.iter() {
+        call.argument(i, row.params[i].kind);
     }
     if let Some(shape) = row.shape {
         shape(&mut call);

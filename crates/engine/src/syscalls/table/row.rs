@@ -21,6 +21,45 @@ pub struct Row {
     pub(super) blocking: Blocking,
     /// Lists the memory behind every [`Kind::Shaped`] argument.
     pub(super) shape: Option<fn(&mut Call<'_>)>,
+    /// Which of the parameters are descriptors, and which are pointers.
+    pub(super) descriptors: Set,
+    pub(super) pointers: Set,
+}
+
+/// Some of the parameters of a call, made once so that calls need not look at each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Set(u8);
+
+impl Set {
+    pub(super) const fn of_descriptors(params: &[Param]) -> Set {
+        let (mut set, mut i) = (0, 0);
+        while i < params.len() {
+            set |= (params[i].kind.is_descriptor() as u8) << i;
+            i += 1;
+        }
+        Set(set)
+    }
+
+    pub(super) const fn of_pointers(params: &[Param]) -> Set {
+        let (mut set, mut i) = (0, 0);
+        while i < params.len() {
+            set |= (params[i].kind.is_pointer() as u8) << i;
+            i += 1;
+        }
+        Set(set)
+    }
+
+    /// The numbers of these parameters, in order.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        let mut left = self.0;
+        core::iter::from_fn(move || {
+            let next = left.trailing_zeros() as usize;
+            (left != 0).then(|| {
+                left &= left - 1;
+                next
+            })
+        })
+    }
 }
 
 /// One argument of a system call.
@@ -217,10 +256,12 @@ impl Kind {
 impl Row {
     /// The descriptors among the arguments, with their argument number. Negative ones (`AT_FDCWD`, none) are left out.
     pub fn descriptors<'a>(&'a self, args: &'a Args) -> impl Iterator<Item = (usize, i32)> + 'a {
-        self.params.iter().enumerate().filter_map(move |(i, p)| {
-            let fd = args[i] as i32;
-            (p.kind.is_descriptor() && fd >= 0).then_some((i, fd))
-        })
+        self.descriptors.iter().map(|i| (i, args[i] as i32)).filter(|(_, fd)| *fd >= 0)
+    }
+
+    /// The arguments that are addresses whatever the others say.
+    pub fn pointers<'a>(&'a self, args: &'a Args) -> impl Iterator<Item = u64> + 'a {
+        self.pointers.iter().filter(|i| !matches!(self.params[*i].kind, Kind::Shaped)).map(|i| args[i])
     }
 
     /// Whether this call can sleep, with what its arguments already tell taken into account.
@@ -247,6 +288,8 @@ macro_rules! rows {
             policy: $policy,
             blocking: $blocking,
             shape: rows!(@shape $($shape)?),
+            descriptors: super::row::Set::of_descriptors(&[ $( Param { name: stringify!($arg), kind: $kind } ),* ]),
+            pointers: super::row::Set::of_pointers(&[ $( Param { name: stringify!($arg), kind: $kind } ),* ]),
         } ),* ];
     };
 }
