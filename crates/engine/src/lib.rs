@@ -39,6 +39,7 @@ pub mod start;
 pub mod state;
 pub mod sys;
 pub mod syscalls;
+pub mod text;
 pub mod threads;
 pub mod tracer;
 pub mod translate;

@@ -7,6 +7,7 @@ use crate::signals::actions::{SIG_DFL, SIG_IGN};
 use crate::signals::bit;
 use crate::state::Engine;
 use crate::sys::{self, PROT_EXEC, nr};
+use crate::text::Short;
 use crate::threads::Thread;
 use alloc::vec::Vec;
 use maps::{GuestPages, View};
@@ -14,11 +15,17 @@ use paths::{Asker, Own};
 
 /// Where a descriptor leads, by the kernel's own link.
 pub fn link_of(fd: u64) -> Option<Vec<u8>> {
-    let name = alloc::format!("/proc/self/fd/{}\0", fd as i32);
-    let mut buf = [0u8; 4096];
+    link_into(fd, &mut [0; LINK_MAX]).map(<[u8]>::to_vec)
+}
+
+pub const LINK_MAX: usize = 4096;
+
+/// The same without the heap.
+pub fn link_into(fd: u64, room: &mut [u8; LINK_MAX]) -> Option<&[u8]> {
+    let name = Short::new(format_args!("/proc/self/fd/{}", fd as i32));
     // SAFETY: the kernel writes into our buffer.
-    let n = unsafe { sys::raw3(nr::READLINK, name.as_ptr() as u64, buf.as_mut_ptr() as u64, buf.len() as u64) };
-    (n > 0).then(|| buf[..n as usize].to_vec())
+    let n = unsafe { sys::raw3(nr::READLINK, name.address(), room.as_mut_ptr() as u64, room.len() as u64) };
+    (n > 0).then(|| &room[..n as usize])
 }
 
 impl Engine {

@@ -3,12 +3,14 @@
 use super::process::read_string;
 use super::{Call, Outcome};
 use crate::procfs::paths::{Entry, Own, Who};
+use crate::procfs::{LINK_MAX, link_into};
 use crate::shared_page::elsewhere;
 use crate::sys::{self, err, nr};
 use alloc::vec::Vec;
 
 const AT_FDCWD: u64 = -100i64 as u64;
 const F_DUPFD: u64 = 0;
+const F_DUPFD_CLOEXEC: u64 = 1030;
 const O_CLOEXEC: u64 = 0o2_000_000;
 const CLOSE_RANGE_CLOEXEC: u64 = 4;
 
@@ -24,12 +26,13 @@ fn link_into_proc(fd: u64) -> Option<Vec<u8>> {
     if elsewhere().contains(fd) {
         return None;
     }
-    let link = crate::procfs::link_of(fd)?;
+    let mut room = [0; LINK_MAX];
+    let link = link_into(fd, &mut room)?;
     let inside = link == b"/proc" || link.starts_with(b"/proc/");
     if !inside {
         elsewhere().insert(fd);
     }
-    inside.then_some(link)
+    inside.then(|| link.to_vec())
 }
 
 impl Call<'_> {
@@ -45,7 +48,12 @@ impl Call<'_> {
 
     /// A call has made this descriptor: others may have closed it meanwhile.
     pub(super) fn learn_descriptor(&self, fd: i64) {
-        if matches!(self.nr, nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CREAT | nr::DUP | nr::FCNTL) {
+        // Commands are half a register wide.
+        let command = self.args[1] as u32 as u64;
+        let copied = self.nr == nr::DUP || self.nr == nr::FCNTL && matches!(command, F_DUPFD | F_DUPFD_CLOEXEC);
+        if copied && elsewhere().contains(self.args[0]) {
+            elsewhere().insert(fd as u64);
+        } else if copied || matches!(self.nr, nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CREAT) {
             elsewhere().forget(fd as u64);
         }
     }
@@ -119,13 +127,12 @@ impl Call<'_> {
         if !absolute && (from_here || elsewhere().contains(dir)) {
             return None;
         }
-        let mut path = read_string(at)?;
+        let mut path = Vec::new();
         if !absolute {
-            let mut whole = link_into_proc(dir)?;
-            whole.push(b'/');
-            whole.extend_from_slice(&path);
-            path = whole;
+            path = link_into_proc(dir)?;
+            path.push(b'/');
         }
+        path.extend_from_slice(&read_string(at)?);
         self.e.recognise(self.t, &path)
     }
 
