@@ -24,6 +24,9 @@ const SEED: u64 = 0x0c1e_0002;
 /// Steps of the guest that is interrupted, and how many lines it writes at most.
 const STEPS: u64 = 60;
 const LINES: u64 = 110;
+/// The same for a log so long that its files are used several times.
+const LONG_STEPS: u64 = 400;
+const LONG_LINES: u64 = 700;
 
 /// The generator of one case.
 fn case(suite: u64, number: usize) -> Random {
@@ -65,8 +68,12 @@ struct Victim {
 
 impl Victim {
     fn start(place: &Place, program: &Path, file: &Path) -> Victim {
+        Victim::start_for(STEPS, place, program, file)
+    }
+
+    fn start_for(steps: u64, place: &Place, program: &Path, file: &Path) -> Victim {
         let mut command = place.clew(["record", "--quiet", "--"]);
-        command.arg(program).arg(STEPS.to_string()).arg(file);
+        command.arg(program).arg(steps.to_string()).arg(file);
         let mut recorder = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(recorder.stdout.take().unwrap());
         Victim { recorder, lines, written: Vec::new() }
@@ -159,6 +166,29 @@ fn a_recording_survives_the_death_of_the_program() {
         check_left(&place, &written, &what);
     }
     sample::say(&format!("program killed: {} of {all}", numbers.len()));
+    place.done();
+}
+
+#[test]
+fn a_log_whose_files_are_used_again_survives_both_deaths() {
+    let place = Place::new("kill-round");
+    let program = compile("progress", &place.folder);
+    let all = 50;
+    let numbers = sample::indices(all, 4);
+    for number in &numbers {
+        let mut random = case(5, *number);
+        let (at, of_recorder) = (LONG_LINES / 2 + random.below(LONG_LINES / 2), random.below(2) == 0);
+        let mut victim = Victim::start_for(LONG_STEPS, &place, &program, &program);
+        victim.read_lines(at);
+        if of_recorder {
+            victim.recorder.kill().unwrap();
+        } else {
+            kill_process(victim.guest(), Signal::KILL).unwrap();
+        }
+        let (written, _) = victim.end();
+        check_left(&place, &written, &format!("recorder {of_recorder} or program killed after line {at}"));
+    }
+    sample::say(&format!("killed with a long log: {} of {all}", numbers.len()));
     place.done();
 }
 

@@ -26,7 +26,17 @@ impl Control {
         if self.fd < 0 {
             return;
         }
-        let bytes = Packet { pid, report }.encode();
+        self.transmit(&Packet { pid, report }.encode(), fd);
+    }
+
+    /// Sends a packet that is already encoded.
+    pub fn send_bytes(&self, packet: &[u8]) {
+        if self.fd >= 0 {
+            self.transmit(packet, None);
+        }
+    }
+
+    fn transmit(&self, bytes: &[u8], fd: Option<i32>) {
         let iov = [bytes.as_ptr() as u64, bytes.len() as u64];
         // struct cmsghdr { len, level SOL_SOCKET, type SCM_RIGHTS } and one int.
         let control: [u64; 3] = [20, 1 | 1 << 32, fd.unwrap_or(0) as u32 as u64];

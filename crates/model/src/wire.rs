@@ -145,6 +145,8 @@ pub enum Report {
     Segment {
         unit: String,
         sequence: u32,
+        /// The engine would use its file again, once it is compressed.
+        wanted: bool,
     },
     /// A replay came to its end, or to where it differs.
     Replayed(Replayed),
@@ -243,10 +245,11 @@ impl Packet {
                 w.u8(*status);
                 w.str(message);
             }
-            Report::Segment { unit, sequence } => {
+            Report::Segment { unit, sequence, wanted } => {
                 w.u8(11);
                 w.str(unit);
                 w.u32(*sequence);
+                w.u8(*wanted as u8);
             }
             Report::Replayed(r) => {
                 w.u8(12);
@@ -292,7 +295,7 @@ impl Packet {
             8 => Report::Lost { message: r.str()?, pc: GuestAddr(r.u64()?) },
             9 => Report::Note { message: r.str()?, pc: GuestAddr(r.u64()?) },
             10 => Report::NotLoaded { status: r.u8()?, message: r.str()? },
-            11 => Report::Segment { unit: r.str()?, sequence: r.u32()? },
+            11 => Report::Segment { unit: r.str()?, sequence: r.u32()?, wanted: r.u8()? != 0 },
             12 => Report::Replayed(r.replayed()?),
             13 => Report::Answer(r.bytes()?.to_vec()),
             14 => Report::Output { stream: r.u8()?, time: r.u64()?, bytes: r.bytes()?.to_vec() },
@@ -469,9 +472,40 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Room for any [`segment_packet`]: the name of a unit is at most 21 bytes.
+pub const SEGMENT_PACKET: usize = 40;
+
+/// [`Report::Segment`] as a packet, made without the heap. A unit's name that is too long is cut.
+pub fn segment_packet<'a>(
+    room: &'a mut [u8; SEGMENT_PACKET],
+    pid: u32,
+    unit: &str,
+    sequence: u32,
+    wanted: bool,
+) -> &'a [u8] {
+    let unit = &unit.as_bytes()[..unit.len().min(SEGMENT_PACKET - 14)];
+    let end = 9 + unit.len();
+    room[..4].copy_from_slice(&pid.to_le_bytes());
+    room[4] = 11;
+    room[5..9].copy_from_slice(&(unit.len() as u32).to_le_bytes());
+    room[9..end].copy_from_slice(unit);
+    room[end..end + 4].copy_from_slice(&sequence.to_le_bytes());
+    room[end + 4] = wanted as u8;
+    &room[..end + 5]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_segment_is_told_without_the_heap_as_with_it() {
+        for (unit, sequence, wanted) in [("7.0", 3, true), ("4294967295.4294967295", u32::MAX, false)] {
+            let report = Report::Segment { unit: unit.into(), sequence, wanted };
+            let mut room = [0; SEGMENT_PACKET];
+            assert_eq!(segment_packet(&mut room, 7, unit, sequence, wanted), Packet { pid: 7, report }.encode());
+        }
+    }
 
     fn check_round_trip(report: Report) {
         let p = Packet { pid: 7, report };

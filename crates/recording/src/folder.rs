@@ -4,7 +4,7 @@
 //! shares kept files through the store, and keeps the file `recording`, whose lock says that a recorder is at work.
 //!
 //! Guarantees: at every moment, killed or out of disk space, everything committed can be read back. A raw segment is
-//! removed only when its chunk is written completely. Chunks are not synced one by one, so a power cut may lose what the
+//! removed, or given back to the engine for another one, only when its chunk is written completely. Chunks are not synced one by one, so a power cut may lose what the
 //! kernel had not written yet.
 
 use std::collections::{HashMap, HashSet};
@@ -24,7 +24,7 @@ use crate::home::Home;
 use crate::join;
 use crate::meta::{FILE, Meta};
 use crate::name::UnitName;
-use crate::segment;
+use crate::segment::{self, Segment};
 use crate::store::Store;
 
 /// A recording that is being written. It may be shared between threads.
@@ -124,37 +124,47 @@ impl Folder {
     /// Compresses one raw segment that the engine has finished, and removes it. If that fails, the segment stays and
     /// nothing is lost; it may be tried again in any order.
     pub fn compress(&self, unit: UnitName, sequence: u32) -> Result<()> {
-        let raw = self.path.join("units").join(unit.raw(sequence));
-        let stays = |why: &str| {
-            Error::new(Kind::Damaged, format!("{} is left as it is, without being compressed: {why}", raw.display()))
-        };
-        let segment = match segment::read(&raw).doing("read the segment", &raw)? {
-            Ok(Some(segment)) if segment.sequence != sequence => {
-                return Err(stays(&format!("it says that it is segment {}", segment.sequence)));
-            }
-            Ok(Some(segment)) if segment.cut => return Err(stays("it is cut")),
-            Ok(Some(segment)) => segment,
-            Ok(None) => return fs::remove_file(&raw).doing("remove the unused segment", &raw),
-            Err(why) => return Err(stays(&why)),
-        };
+        let raw = self.raw_path(unit, sequence);
+        self.append_chunk(unit, sequence, &raw)?;
+        // If it cannot be removed it is there twice, which readers accept.
+        let _ = fs::remove_file(&raw);
+        Ok(())
+    }
+
+    /// Like [`Folder::compress`], but the engine may use the file again, which spares it making another.
+    pub fn compress_and_give_back(&self, unit: UnitName, sequence: u32) -> Result<()> {
+        let raw = self.raw_path(unit, sequence);
+        self.append_chunk(unit, sequence, &raw)?;
+        // If it cannot be given back the engine makes another.
+        let _ = segment::give_back(&raw);
+        Ok(())
+    }
+
+    fn raw_path(&self, unit: UnitName, sequence: u32) -> PathBuf {
+        self.path.join("units").join(unit.raw(sequence))
+    }
+
+    /// Makes sure that the compressed log of the unit has this segment.
+    fn append_chunk(&self, unit: UnitName, sequence: u32, raw: &Path) -> Result<()> {
         let path = self.path.join("units").join(unit.log());
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let log = match state.logs.entry(unit) {
             std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
             std::collections::hash_map::Entry::Vacant(new) => new.insert(examine(&path).doing("read", &path)?),
         };
-        if !log.have.contains(&sequence) {
-            let bytes = chunk::encode(&segment).doing("compress", &raw)?;
-            append(&path, log.end, &bytes).map_err(|e| {
-                let mut error = Error::io("append to", &path, &e);
-                error.message.push_str("; the segment stays uncompressed and nothing of it is lost");
-                error
-            })?;
-            log.end += bytes.len() as u64;
-            log.have.insert(sequence);
+        if log.have.contains(&sequence) {
+            // Its file may be about to become another segment.
+            return Ok(());
         }
-        // If it cannot be removed it is there twice, which readers accept.
-        let _ = fs::remove_file(&raw);
+        let Some(segment) = read_finished(raw, sequence)? else { return Ok(()) };
+        let bytes = chunk::encode(&segment).doing("compress", raw)?;
+        append(&path, log.end, &bytes).map_err(|e| {
+            let mut error = Error::io("append to", &path, &e);
+            error.message.push_str("; the segment stays uncompressed and nothing of it is lost");
+            error
+        })?;
+        log.end += bytes.len() as u64;
+        log.have.insert(sequence);
         Ok(())
     }
 
@@ -209,6 +219,21 @@ fn write_meta(folder: &Path, meta: &Meta) -> Result<File> {
     let path = folder.join(FILE);
     let bytes = meta.encode();
     disk::replace_locked(&path, &folder.join(".recording.new"), bytes.as_bytes()).doing("write", &path)
+}
+
+/// A segment that may be compressed; nothing if it was not begun.
+fn read_finished(raw: &Path, sequence: u32) -> Result<Option<Segment>> {
+    let stays = |why: &str| {
+        Error::new(Kind::Damaged, format!("{} is left as it is, without being compressed: {why}", raw.display()))
+    };
+    match segment::read(raw).doing("read the segment", raw)? {
+        Ok(Some(segment)) if segment.sequence != sequence => {
+            Err(stays(&format!("it says that it is segment {}", segment.sequence)))
+        }
+        Ok(Some(segment)) if segment.cut => Err(stays("it is cut")),
+        Ok(segment) => Ok(segment),
+        Err(why) => Err(stays(&why)),
+    }
 }
 
 /// Finds the whole chunks of a log that an earlier recorder may have left.

@@ -103,13 +103,25 @@ impl<R: Read + Seek> Chunks<R> {
 }
 
 /// One way to a segment: its chunk if that is whole, else its raw file.
-fn read(chunks: &mut Chunks<impl Read + Seek>, raw: &mut impl FnMut(u32) -> Found, sequence: u32) -> Found {
+fn read<R: Read + Seek>(
+    chunks: &mut Chunks<R>,
+    open: &mut impl FnMut() -> io::Result<Option<R>>,
+    raw: &mut impl FnMut(u32) -> Found,
+    sequence: u32,
+) -> Found {
     let from_chunk = chunks.read(sequence)?;
     if matches!(from_chunk, Ok(Some(_))) {
         return Ok(from_chunk);
     }
     Ok(match raw(sequence)? {
-        Ok(Some(s)) if s.sequence != sequence => Err(format!("it says that it is segment {}", s.sequence)),
+        Ok(Some(s)) if s.sequence != sequence => {
+            // A recorder that is at work gives files back to be used again, once what was in them is in the log.
+            *chunks = Chunks::find(open()?)?;
+            match chunks.read(sequence)? {
+                Ok(None) => Err(format!("it says that it is segment {}", s.sequence)),
+                other => other,
+            }
+        }
         Ok(None) => from_chunk,
         other => other,
     })
@@ -117,24 +129,22 @@ fn read(chunks: &mut Chunks<impl Read + Seek>, raw: &mut impl FnMut(u32) -> Foun
 
 /// Calls `each` with every record: its number, what it is, and all its bytes.
 pub fn walk(parts: &Parts, each: impl FnMut(u64, &Raw<'_>, &[u8])) -> io::Result<Walked> {
-    // A recorder that is still at work removes a raw segment once its chunk is written. So whatever is not there when it
-    // is opened here is in the log that is opened afterwards.
+    // A recorder that is still at work removes or reuses a raw segment once its chunk is written. So whatever is not there
+    // when it is opened here is in the log that is opened afterwards.
     let mut held = BTreeMap::new();
     for (sequence, path) in parts.raws.iter().rev().take(HELD) {
         held.insert(*sequence, if_there(disk::open_regular(path))?);
     }
-    let log = if_there(disk::open_regular(&parts.log))?.map(BufReader::new);
+    let open = || Ok(if_there(disk::open_regular(&parts.log))?.map(BufReader::new));
     let raw = |sequence: u32| {
         let file = match (held.remove(&sequence), parts.raws.get(&sequence)) {
             (Some(file), _) => file,
             (None, Some(path)) => if_there(disk::open_regular(path))?,
             (None, None) => None,
         };
-        let Some(file) = file else { return Ok(Ok(None)) };
-        let length = file.metadata()?.len();
-        segment::read_from(file, length)
+        file.as_ref().map_or(Ok(Ok(None)), segment::read_live)
     };
-    walk_streams(log, raw, parts.raws.keys().next_back().copied(), each)
+    walk_streams(open, raw, parts.raws.keys().next_back().copied(), each)
 }
 
 fn if_there<T>(opened: io::Result<T>) -> io::Result<Option<T>> {
@@ -144,19 +154,20 @@ fn if_there<T>(opened: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// The same for chunks from any stream and raw segments from any source, the last of which has this number.
-pub fn walk_streams(
-    log: Option<impl Read + Seek>,
+/// The same for chunks from any stream, which may be opened again, and raw segments from any source, the last of which has
+/// this number.
+pub fn walk_streams<R: Read + Seek>(
+    mut open: impl FnMut() -> io::Result<Option<R>>,
     mut raw: impl FnMut(u32) -> Found,
     last_raw: Option<u32>,
     mut each: impl FnMut(u64, &Raw<'_>, &[u8]),
 ) -> io::Result<Walked> {
-    let mut chunks = Chunks::find(log)?;
+    let mut chunks = Chunks::find(open()?)?;
     let last = last_raw.max(chunks.at.keys().next_back().copied());
     let mut done = Walked::default();
     let (mut more, mut ended) = (false, false);
     for sequence in 0..=u32::MAX {
-        let wrong = match read(&mut chunks, &mut raw, sequence)? {
+        let wrong = match read(&mut chunks, &mut open, &mut raw, sequence)? {
             Ok(Some(segment)) => {
                 let wrong = records(&segment, &mut done, &mut ended, &mut each);
                 more = segment.more;
@@ -205,5 +216,38 @@ fn records(
                 return why(damage).map(str::to_owned).or_else(|| segment.cut.then(|| "it is cut".to_owned()));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::log::record_header;
+    use std::io::Cursor;
+
+    fn segment(sequence: u32) -> Segment {
+        let payload = [sequence as u8; 8];
+        let bytes = [&record_header(Kind::Fork, 0, &payload)[..], &payload].concat();
+        Segment { sequence, first_record: 0, more: false, bytes, cut: false }
+    }
+
+    fn walked(logs: &[Option<Vec<u8>>], raw: &Segment) -> (Walked, Vec<u8>) {
+        let (mut logs, mut found) = (logs.iter(), Vec::new());
+        let open = || Ok(logs.next().cloned().flatten().map(Cursor::new));
+        let raw = |sequence: u32| Ok(Ok((sequence == 0).then(|| raw.clone())));
+        let done = walk_streams(open, raw, Some(0), |_, record, _| found.push(record.payload[0])).unwrap();
+        (done, found)
+    }
+
+    #[test]
+    fn a_segment_whose_file_was_given_back_while_looking_on_is_found_in_the_log() {
+        let log = chunk::encode(&segment(0)).unwrap();
+        // Nothing was compressed when the log was first opened, and it is when the raw file turns out to be another one.
+        let (done, found) = walked(&[None, Some(log)], &segment(3));
+        assert_eq!((done.damage, found), (None, vec![0]));
+        // Otherwise it is damage, and not taken for what it is not.
+        let (done, found) = walked(&[None, None], &segment(3));
+        assert!(found.is_empty());
+        assert!(done.damage.is_some_and(|(at, why)| at == 0 && why.contains("segment 3")));
     }
 }

@@ -42,7 +42,7 @@ fn segments(bytes: &[u8]) {
     };
     // As the only raw segment, as the compressed log, and as both at once.
     for (as_log, as_raw) in [(false, true), (true, false), (true, true)] {
-        let log = as_log.then(|| Cursor::new(bytes));
+        let log = || Ok(as_log.then(|| Cursor::new(bytes)));
         let nothing = |_| Ok(Ok(None));
         let mut joined = Vec::new();
         let each = |_, _: &model::log::Raw<'_>, record: &[u8]| joined.extend_from_slice(record);

@@ -3,8 +3,12 @@
 //! The header of a segment carries no check of its own; its fields are cross-checked with the file's name, with its
 //! neighbours and with the records, which do.
 
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+
+use rustix::fs::OFlags;
 
 use model::log::{MAGIC, SEGMENT_HEADER, VERSION, header};
 
@@ -68,6 +72,27 @@ impl Header {
 
 /// What reading gives: trouble with the content is the inner error, trouble with the disk the outer one.
 pub type Found = io::Result<Result<Option<Segment>, String>>;
+
+/// Says in a segment that it is compressed, so that the engine may use its file again.
+pub fn give_back(path: &Path) -> io::Result<()> {
+    let flags = OFlags::NOFOLLOW.bits() as i32;
+    let file = OpenOptions::new().write(true).custom_flags(flags).open(path)?;
+    file.write_all_at(&1u32.to_le_bytes(), header::GIVEN_BACK as u64)
+}
+
+/// Reads a raw segment of a recording that may still be written. If its file has become another segment since it was
+/// opened, the number says so.
+pub fn read_live(file: &File) -> Found {
+    let mut found = read_from(file, file.metadata()?.len())?;
+    let mut head = [0; SEGMENT_HEADER];
+    if let Ok(Some(segment)) = &mut found
+        && file.read_exact_at(&mut head, 0).is_ok()
+        && let Ok(Some(now)) = Header::decode(&head)
+    {
+        segment.sequence = now.sequence;
+    }
+    Ok(found)
+}
 
 /// Reads a raw segment; nothing if it was not begun.
 pub fn read(path: &Path) -> Found {

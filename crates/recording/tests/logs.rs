@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use common::*;
-use model::log::{Ending, Kind as RecordKind, MAX_RECORD, Origin, RECORD_HEADER};
+use model::log::{Ending, Kind as RecordKind, MAX_RECORD, Origin, RECORD_HEADER, header};
 use recording::{ErrorKind as Kind, Folder, Meta, Recording, Status, UnitName};
 
 #[test]
@@ -132,6 +132,32 @@ fn a_crash_while_a_chunk_is_appended_loses_nothing() {
         assert!(!scratch.path("again/units").join(FIRST.raw(1)).exists());
         check_whole(&scratch.path("again"), &truth);
     }
+}
+
+#[test]
+fn a_segment_that_is_given_back_is_in_the_log_whatever_becomes_of_its_file() {
+    let scratch = Scratch::new();
+    let path = scratch.path("r");
+    let folder = Folder::create(&path, &meta()).unwrap();
+    let truth = sample(&folder);
+    let raw = path.join("units").join(FIRST.raw(0));
+    folder.compress_and_give_back(FIRST, 0).unwrap();
+    let mut bytes = fs::read(&raw).unwrap();
+    assert_eq!(bytes[header::GIVEN_BACK], 1);
+    check_whole(&path, &truth);
+    // The engine was killed when it had begun another segment in it, before and after its first record.
+    bytes[header::SEQUENCE] = 9;
+    bytes[header::GIVEN_BACK] = 0;
+    for committed in [0, 16] {
+        bytes[header::COMMITTED..][..8].copy_from_slice(&u64::to_le_bytes(committed));
+        fs::write(&raw, &bytes).unwrap();
+        check_whole(&path, &truth);
+    }
+    // It is no segment any more, and nobody is told of it.
+    let sealed = folder.seal(|_| true, &meta()).unwrap();
+    assert_eq!(sealed.left, []);
+    assert!(!raw.exists());
+    check_whole(&path, &truth);
 }
 
 #[test]

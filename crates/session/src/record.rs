@@ -30,18 +30,29 @@ pub struct Recorder {
     region: [Option<RegionPoint>; 2],
 }
 
+/// A segment that is full.
+struct Full {
+    unit: UnitName,
+    sequence: u32,
+    /// Its engine would use the file again.
+    wanted: bool,
+}
+
 struct Compressor {
-    segments: Sender<(UnitName, u32)>,
+    segments: Sender<Full>,
     thread: JoinHandle<()>,
 }
 
 impl Compressor {
     fn start(folder: Arc<Folder>) -> io::Result<Compressor> {
-        let (segments, full) = channel::<(UnitName, u32)>();
+        let (segments, full) = channel::<Full>();
         let thread = std::thread::Builder::new().name("clew-compress".into()).spawn(move || {
-            for (unit, sequence) in full {
+            for Full { unit, sequence, wanted } in full {
                 // A segment that cannot be compressed now stays as it is and is tried again at the end.
-                let _ = folder.compress(unit, sequence);
+                let _ = match wanted {
+                    true => folder.compress_and_give_back(unit, sequence),
+                    false => folder.compress(unit, sequence),
+                };
             }
         })?;
         Ok(Compressor { segments, thread })
@@ -100,7 +111,7 @@ impl Recorder {
         {
             self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner).push(packet.pid);
         }
-        let Report::Segment { unit, sequence } = &packet.report else { return };
+        let Report::Segment { unit, sequence, wanted } = &packet.report else { return };
         let mut compressor = self.compressor.lock().unwrap_or_else(PoisonError::into_inner);
         if compressor.is_none() {
             // Without the thread, segments are compressed at the end.
@@ -108,7 +119,7 @@ impl Recorder {
         }
         if let (Ok(unit), Some(compressor)) = (unit.parse(), &*compressor) {
             // The thread lives as long as this.
-            let _ = compressor.segments.send((unit, *sequence));
+            let _ = compressor.segments.send(Full { unit, sequence: *sequence, wanted: *wanted });
         }
     }
 

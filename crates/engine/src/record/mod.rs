@@ -19,26 +19,20 @@ pub mod chaos;
 pub mod files;
 pub mod pages;
 pub mod region;
+mod segments;
 mod state;
 pub mod unit;
 
 use crate::gate::Gate;
 use crate::shared_page::log_state;
 use crate::state::Engine;
-use crate::sys::{self, nr};
+use crate::sys;
 use crate::threads::Thread;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-use model::layout::LOG;
 use model::log::{
-    self, End, Ending, Kind, MAX_RECORD, Position, RECORD_HEADER, SEGMENT_HEADER, header, record_header, record_len,
+    End, Ending, Kind, MAX_RECORD, Position, RECORD_HEADER, SEGMENT_HEADER, header, record_header, record_len,
 };
-use model::wire::Report;
 
-/// Bytes of a unit's first segment and of its second one, which any record fits in; from then on each is twice as large as
-/// the one before. What is made ahead is paid for, used or not.
-const FIRST_SEGMENT: u64 = 256 << 10;
-const SECOND_SEGMENT: u64 = 2 * MAX_RECORD as u64;
-const LARGEST_SEGMENT: u64 = 8 << 20;
 /// Kept free at the end of each segment, so that a last word always fits.
 const RESERVE: u64 = 128;
 /// Payload of one record of bytes.
@@ -62,6 +56,8 @@ pub struct LogState {
     /// Files kept so far.
     pub files: u32,
     pub unit: (u32, u32),
+    /// Segments that are used again and again.
+    ring: segments::Ring,
     pub page: pages::Rotation,
     /// Threads in the kernel outside the baton: their buffers may be changing.
     pub waiting: u32,
@@ -128,7 +124,7 @@ pub fn reserve(payload: usize) -> Option<&'static mut [u8]> {
     }
     let s = log_state();
     let need = record_len(payload) as u64;
-    if SEGMENT_HEADER as u64 + s.used + need + RESERVE > s.size && !next_segment() {
+    if SEGMENT_HEADER as u64 + s.used + need + RESERVE > s.size && !segments::next() {
         return None;
     }
     let s = log_state();
@@ -146,9 +142,9 @@ pub fn commit(kind: Kind, flags: u8, payload: usize) {
         let bytes = core::slice::from_raw_parts((at + RECORD_HEADER as u64) as *const u8, payload);
         let head = record_header(kind, flags, bytes);
         core::ptr::copy_nonoverlapping(head.as_ptr(), at as *mut u8, head.len());
+        // Padding is less than a word; behind the record there is room for one, at least in the reserve.
         let end = at + (RECORD_HEADER + payload) as u64;
-        let padding = record_len(payload) - RECORD_HEADER - payload;
-        core::ptr::write_bytes(end as *mut u8, 0, padding);
+        (end as *mut u64).write_unaligned(0);
     }
     s.used += record_len(payload) as u64;
     s.records += 1;
@@ -166,104 +162,6 @@ pub fn append(kind: Kind, flags: u8, payload: &[u8]) {
 fn header_word(base: u64, at: usize) -> &'static AtomicU64 {
     // SAFETY: an aligned word of the mapped segment's header.
     unsafe { &*((base + at as u64) as *const AtomicU64) }
-}
-
-/// A file of the recording, mapped for writing at the place for segment `sequence`; answers an error number.
-fn map_segment(folder: i32, unit: (u32, u32), sequence: u32, size: u64, first: u64) -> Result<u64, i64> {
-    let name = alloc::format!("units/{}.{}.{sequence}.raw\0", unit.0, unit.1);
-    const CREATE: u64 = 0o2 | 0o100 | 0o200 | 0o2_000_000;
-    // SAFETY: makes a file of our own and maps it in a range that only the log uses.
-    unsafe {
-        let fd = sys::raw(nr::OPENAT, [folder as u64, name.as_ptr() as u64, CREATE, 0o600, 0, 0]);
-        if sys::is_err(fd) {
-            return Err(-fd);
-        }
-        let r = allocate(fd as u64, size);
-        let at = LOG.start + (sequence as u64 & 1) * (LARGEST_SEGMENT + (1 << 20));
-        let flags = sys::MAP_SHARED | sys::MAP_FIXED_NOREPLACE;
-        let mapped = match r {
-            0 => sys::raw(nr::MMAP, [at, size, sys::PROT_READ | sys::PROT_WRITE, flags, fd as u64, 0]),
-            e => e,
-        };
-        if size > FIRST_SEGMENT && !sys::is_err(mapped) {
-            fill(fd as u64, size);
-            sys::populate(at, size);
-        }
-        sys::raw3(nr::CLOSE, fd as u64, 0, 0);
-        if sys::is_err(mapped) {
-            sys::raw3(UNLINKAT, folder as u64, name.as_ptr() as u64, 0);
-            return Err(-mapped);
-        }
-        let head = core::slice::from_raw_parts_mut(at as *mut u8, SEGMENT_HEADER);
-        head[..8].copy_from_slice(&log::MAGIC);
-        head[header::VERSION..][..4].copy_from_slice(&log::VERSION.to_le_bytes());
-        head[header::SEQUENCE..][..4].copy_from_slice(&sequence.to_le_bytes());
-        head[header::FIRST_RECORD..][..8].copy_from_slice(&first.to_le_bytes());
-        Ok(at)
-    }
-}
-
-const UNLINKAT: u64 = 263;
-const FALLOCATE: u64 = 285;
-const EOPNOTSUPP: i64 = 95;
-
-/// Gives a fresh file its blocks: a store into a mapped hole of a full disk would be fatal.
-fn allocate(fd: u64, size: u64) -> i64 {
-    // SAFETY: our own file.
-    unsafe {
-        let r = sys::raw(FALLOCATE, [fd, 0, 0, size, 0, 0]);
-        if r != -EOPNOTSUPP && r != -sys::err::ENOSYS {
-            return r;
-        }
-        // Without fallocate the blocks are had by writing them.
-        let zeros = [0u8; 4096];
-        for at in (0..size).step_by(zeros.len()) {
-            let n = sys::raw(PWRITE, [fd, zeros.as_ptr() as u64, zeros.len() as u64, at, 0, 0]);
-            if n != zeros.len() as i64 {
-                return if n < 0 { n } else { -28 };
-            }
-        }
-        0
-    }
-}
-
-const PWRITE: u64 = 18;
-
-/// Writes a file of our own full of zeros. Pages that are there cost half of what those cost that the file system makes
-/// at the first store through a mapping: 0.75 µs instead of 1.5 (ext4, Linux 6.18).
-fn fill(fd: u64, size: u64) {
-    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-    for at in (0..size).step_by(ZEROS.len()) {
-        // SAFETY: the kernel reads our zeros. The file has its blocks; should a write fail, stores make the pages.
-        unsafe { sys::raw(PWRITE, [fd, ZEROS.as_ptr() as u64, ZEROS.len() as u64, at, 0, 0]) };
-    }
-}
-
-/// The current segment is full: the next one. `false` when there can be none; then recording has ended.
-fn next_segment() -> bool {
-    // SAFETY: the holder of the baton appends.
-    let e = unsafe { crate::state::engine() };
-    let (base, size, sequence, unit, records) = {
-        let s = log_state();
-        (s.base, s.size, s.sequence, s.unit, s.records)
-    };
-    let larger = (size * 2).clamp(SECOND_SEGMENT, LARGEST_SEGMENT);
-    match map_segment(e.hidden.folder, unit, sequence + 1, larger, records) {
-        Ok(at) => {
-            header_word(base, header::MORE).store(1, Release);
-            // SAFETY: the old segment's mapping, which nothing refers to any more.
-            unsafe { sys::raw3(nr::MUNMAP, base, size, 0) };
-            let s = log_state();
-            (s.base, s.size, s.used, s.sequence) = (at, larger, 0, sequence + 1);
-            let name = alloc::format!("{}.{}", unit.0, unit.1);
-            e.control.send(e.pid, Report::Segment { unit: name, sequence });
-            true
-        }
-        Err(errno) => {
-            e.stop_recording(errno);
-            false
-        }
-    }
 }
 
 impl Engine {

@@ -1,6 +1,6 @@
 //! The beginning of a unit: what an image starts with, and where the log of a forked child branches off.
 
-use super::{FIRST_SEGMENT, LogState, RECORDING, append, map_segment, time_stamp};
+use super::{LogState, RECORDING, append, segments, time_stamp};
 use crate::load::{Inherited, Program};
 use crate::shared_page::log_state;
 use crate::signals::FAULTS;
@@ -30,12 +30,12 @@ impl Engine {
     pub(super) fn open_log(&mut self) -> Result<(), i64> {
         *log_state() = LogState::default();
         for image in 0..MAX_IMAGES {
-            match map_segment(self.hidden.folder, (self.pid, image), 0, FIRST_SEGMENT, 0) {
+            match segments::first(self.hidden.folder, (self.pid, image)) {
                 Err(err::EEXIST) => continue,
                 Err(e) => return Err(e),
                 Ok(at) => {
                     let s = log_state();
-                    (s.base, s.size, s.unit) = (at, FIRST_SEGMENT, (self.pid, image));
+                    (s.base, s.size, s.unit) = (at, segments::FIRST, (self.pid, image));
                     return Ok(());
                 }
             }
