@@ -21,8 +21,9 @@ use crate::code::Code;
 use crate::facts::{Border, Facts, Merge};
 use crate::insn::Control;
 use crate::registers::RegId;
+use crate::seam::{AtEnd, Earliers, EndFrame, First};
 use crate::wants::{FastMap, FastSet};
-use crate::window::{AtEnd, EVENTS, NOTHING, Window, before};
+use crate::window::{EVENTS, NOTHING, Window};
 
 /// Calls that send signals: kill, rt_sigqueueinfo, tkill, tgkill, rt_tgsigqueueinfo.
 const SENDS: [u64; 5] = [62, 129, 200, 234, 297];
@@ -73,18 +74,25 @@ struct Slots {
 }
 
 impl Slots {
-    fn note(&mut self, thread: &mut Thread) {
+    /// `old` are the slots of the frames with which the thread began.
+    fn note(&mut self, thread: &mut Thread, old: Option<&Vec<u64>>) {
         let number = match thread.frames.last_mut() {
-            None => 0,
-            Some(f) => {
-                if f.number == 0 {
-                    self.slots.push(f.slot);
-                    f.number = self.slots.len() as u32;
-                }
-                f.number
+            Some(f) => self.number(&mut f.number, Some(f.slot)),
+            None => {
+                let slot = old.and_then(|slots| slots.get(thread.first.callers() as usize)).copied();
+                self.number(&mut thread.first_number, slot)
             }
         };
         self.of.push(number);
+    }
+
+    /// The number of a frame, which it gets if it has none; 0 if it is not known where it is.
+    fn number(&mut self, number: &mut u32, slot: Option<u64>) -> u32 {
+        if let Some(slot) = slot.filter(|_| *number == 0) {
+            self.slots.push(slot);
+            *number = self.slots.len() as u32;
+        }
+        *number
     }
 }
 
@@ -108,22 +116,31 @@ struct Thread {
     returned: Option<(u32, u64)>,
     /// The call just made sent a signal.
     sent: Option<u32>,
-    /// Returns from the frame with which the window began, and from its callers.
-    left: u32,
-    /// Registers that the frame that is first now has put aside in the window.
+    /// The frame with which the window began, or after returns one of its callers.
+    first: First,
+    /// Registers that it has put aside in the window.
     first_saved: Vec<(RegId, u64)>,
+    /// Its number among the frames that are kept; 0 if it has none yet.
+    first_number: u32,
 }
 
 impl Thread {
+    fn new(number: u32, earliers: &mut Earliers) -> Thread {
+        Thread { first: First::new(number, earliers), ..Thread::default() }
+    }
+
     fn depth(&self) -> u32 {
         self.frames.len() as u32
     }
 
     /// Who decides about the code at `pc`.
-    fn arrive(&mut self, pc: u64) -> u32 {
+    fn arrive(&mut self, pc: u64, earliers: &mut Earliers, facts: &mut dyn Facts) -> u32 {
         let depth = self.depth();
         while self.open.last().is_some_and(|o| o.frame == depth && o.merge == Merge::At(pc)) {
             self.open.pop();
+        }
+        if self.open.is_empty() && depth == 0 {
+            self.first.arrive(pc, earliers, facts);
         }
         self.decider()
     }
@@ -132,28 +149,35 @@ impl Thread {
     fn decider(&self) -> u32 {
         match self.open.last() {
             Some(o) if o.frame == self.depth() => o.segment,
-            _ => self.frames.last().map_or_else(|| before(self.left), |f| f.call),
+            _ => self.frames.last().map_or(self.first.parent, |f| f.call),
         }
     }
 
     /// What decides in the frame that runs, in its caller, and so on to the one with which the window began.
     fn at_end(&self) -> AtEnd {
-        let in_frame = |depth: usize| {
-            let open = self.open.iter().rev().find(|o| o.frame == depth as u32).map(|o| o.segment);
-            let call = || depth.checked_sub(1).map_or_else(|| before(self.left), |n| self.frames[n].call);
-            open.unwrap_or_else(call)
-        };
+        let mut frames: Vec<EndFrame> = Vec::with_capacity(self.frames.len() + 2);
+        let makers = std::iter::once(self.first.parent).chain(self.frames.iter().map(|f| f.call));
+        frames.extend(makers.map(|made_by| EndFrame { open: Vec::new(), made_by }));
+        for o in &self.open {
+            frames[o.frame as usize].open.push((o.segment, o.merge));
+        }
         // A function that has just been called and has not begun is one more.
-        let called = self.called.map(|c| c.segment);
-        let deciders = called.into_iter().chain((0..=self.frames.len()).rev().map(in_frame)).collect();
-        AtEnd { deciders, left: self.left }
+        frames.extend(self.called.map(|c| EndFrame { open: Vec::new(), made_by: c.segment }));
+        frames.reverse();
+        AtEnd { frames, left: self.first.callers() }
     }
 
     /// The frame with which the window began, or one of its callers, is left.
-    fn leave_first(&mut self) {
+    fn leave_first(&mut self, earliers: &mut Earliers) {
+        self.forget_first();
+        self.first.leave(earliers);
+        self.first_number = 0;
+    }
+
+    /// Nothing is known about the frame that is the first one now.
+    fn forget_first(&mut self) {
         self.open.clear();
         self.first_saved.clear();
-        self.left += 1;
     }
 
     fn branch(&mut self, segment: u32, merge: Merge) {
@@ -171,7 +195,7 @@ impl Thread {
         self.frames.push(Frame { slot, call: segment, pc: target, back, saved: Vec::new(), number: 0 });
     }
 
-    fn ret(&mut self, segment: u32, slot: u64) {
+    fn ret(&mut self, segment: u32, slot: u64, earliers: &mut Earliers) {
         let barrier = self.frames.iter().rposition(|f| f.slot == 0).map_or(0, |n| n + 1);
         if let Some(n) = self.frames[barrier..].iter().rposition(|f| f.slot == slot) {
             self.returned = Some((segment, self.frames[barrier + n].back));
@@ -184,7 +208,7 @@ impl Thread {
             self.drop_frame();
         }
         if self.frames.is_empty() {
-            self.leave_first();
+            self.leave_first(earliers);
         }
     }
 
@@ -201,9 +225,10 @@ impl Thread {
     fn sigreturn(&mut self) {
         match self.frames.iter().rposition(|f| f.slot == 0) {
             Some(n) => self.truncate(n),
+            // A handler that ran at the window's beginning has returned to the code that makes this call.
             None => {
                 self.truncate(0);
-                self.leave_first();
+                self.forget_first();
             }
         }
     }
@@ -252,12 +277,14 @@ impl Thread {
 /// Fills in the parents of a window.
 pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_frames: bool) {
     window.outlines = window.codes.iter().map(Code::outline).collect();
+    let mut earliers = Earliers::default();
     let mut pass = Pass {
         window,
         facts,
         threads: HashMap::new(),
         now: window.threads.0,
-        thread: Thread::default(),
+        thread: Thread::new(window.threads.0, &mut earliers),
+        earliers,
         merges: vec![None; window.codes.len()],
         parents: Vec::with_capacity(window.blocks.len() + window.blocks.len() / 4),
         address: 0,
@@ -280,10 +307,11 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_fram
     let last_parent = pass.thread.decider();
     pass.threads.insert(pass.now, std::mem::take(&mut pass.thread));
     let at_end = pass.threads.iter().map(|(tid, t)| (*tid, t.at_end())).collect();
-    let Pass { parents, unpaired, slots, .. } = pass;
+    let Pass { parents, unpaired, slots, earliers, .. } = pass;
     let slots = slots.unwrap_or_default();
     (window.parents, window.unpaired, window.last_parent) = (parents, unpaired, last_parent);
-    (window.frame_of, window.slots, window.at_end) = (slots.of, slots.slots, at_end);
+    (window.frame_of, window.slots) = (slots.of, slots.slots);
+    (window.at_end, window.earliers) = (at_end, earliers);
 }
 
 /// One way through a window, from its beginning.
@@ -294,6 +322,7 @@ struct Pass<'w> {
     threads: HashMap<u32, Thread>,
     now: u32,
     thread: Thread,
+    earliers: Earliers,
     /// Where the branches at the ends of codes merge, once it was asked.
     merges: Vec<Option<Merge>>,
     parents: Vec<u32>,
@@ -307,8 +336,13 @@ struct Pass<'w> {
 impl Pass<'_> {
     fn note_frame(&mut self) {
         if let Some(slots) = &mut self.slots {
-            slots.note(&mut self.thread);
+            slots.note(&mut self.thread, self.window.old_slots.get(&self.now));
         }
+    }
+
+    /// A segment begins.
+    fn arrive(&mut self, pc: u64) {
+        self.parents.push(self.thread.arrive(pc, &mut self.earliers, self.facts));
     }
 
     /// A complete plain block ran.
@@ -318,7 +352,7 @@ impl Pass<'_> {
         begin(&mut self.thread, code.pc, &mut Functions { facts: self.facts, known: &mut self.known });
         self.note_frame();
         for s in &code.segments {
-            self.parents.push(self.thread.arrive(code.insns[usize::from(*s)].pc));
+            self.arrive(code.insns[usize::from(*s)].pc);
         }
         for (insn, border) in &code.borders {
             let first = self.address + code.accesses_of(usize::from(*insn)).start;
@@ -341,7 +375,7 @@ impl Pass<'_> {
             Event::Insn(i) | Event::RepPart(i) => {
                 let code = &window.codes[i.block as usize];
                 begin(&mut self.thread, i.pc, &mut Functions { facts: self.facts, known: &mut self.known });
-                self.parents.push(self.thread.arrive(i.pc));
+                self.arrive(i.pc);
                 if let Some(border) = code.border(i.index)
                     && let Some(Event::Mem(m)) = window.events.get(n + 1)
                     && self.thread.border(border, m.addr)
@@ -358,10 +392,10 @@ impl Pass<'_> {
             Event::Mem(_) => self.address += 1,
             Event::Special(Special::Syscall { pc, nr, .. }) => {
                 self.thread.sent = SENDS.contains(&nr).then_some(self.parents.len() as u32);
-                self.parents.push(self.thread.arrive(pc));
+                self.arrive(pc);
             }
             Event::Special(Special::Thread { tid, .. }) if tid != self.now => {
-                let theirs = self.threads.remove(&tid).unwrap_or_default();
+                let theirs = self.threads.remove(&tid).unwrap_or_else(|| Thread::new(tid, &mut self.earliers));
                 self.threads.insert(self.now, std::mem::replace(&mut self.thread, theirs));
                 self.now = tid;
             }
@@ -378,6 +412,9 @@ impl Pass<'_> {
     fn leave(&mut self, what: (Control, u64, u64), slot: u64, code: u32) {
         if !matches!(what.0, Control::Next | Control::Jump) {
             let last = self.parents.len() as u32 - 1;
+            if what.0 == Control::Return {
+                return self.thread.ret(last, slot, &mut self.earliers);
+            }
             leave(&mut self.thread, what, (last, slot), &mut self.merges[code as usize], self.facts);
         }
     }
@@ -419,7 +456,6 @@ fn leave(
             }
         }
         Control::Call => thread.called = Some(Called { segment, slot, back: end }),
-        Control::Return => thread.ret(segment, slot),
-        Control::Next | Control::Jump | Control::Syscall => {}
+        Control::Next | Control::Jump | Control::Return | Control::Syscall => {}
     }
 }

@@ -60,6 +60,9 @@ pub trait Facts {
     /// The merge points behind `start` and before `end`, in order.
     fn merge_points(&mut self, start: u64, end: u64) -> Vec<u64>;
 
+    /// Do the ways from a branch come together at this instruction?
+    fn is_merge_point(&mut self, pc: u64) -> bool;
+
     fn border(&mut self, pc: u64) -> Option<Border>;
 
     /// An indirect jump was seen to go from one address to another.
@@ -82,6 +85,10 @@ impl Facts for NoFacts {
     fn merge(&mut self, _: u64) -> Merge {
         Merge::Exit
     }
+    fn is_merge_point(&mut self, _: u64) -> bool {
+        false
+    }
+
     fn merge_points(&mut self, _: u64, _: u64) -> Vec<u64> {
         Vec::new()
     }

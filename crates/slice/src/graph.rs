@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::registers::RegId;
 
 /// Why a node is in the slice.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Why {
     /// It is what the slice was asked for.
     Criterion,
@@ -23,7 +23,7 @@ pub enum Why {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Node {
     pub pc: u64,
-    /// When: the number of the block or event in the window, and of the instruction in it.
+    /// When: the number of the block or event in its window, and of the instruction in it.
     pub execution: u32,
     pub insn: u16,
     /// The segment of the window that it belongs to.
@@ -106,7 +106,7 @@ pub struct Slice {
     pub delivered: Vec<Delivered>,
     /// Save and restore pairs that were passed over.
     pub bypassed: u64,
-    /// The saves and restores of these pairs, in no order: execution and instruction.
+    /// The saves and restores of these pairs, in no order, if the slice is of one window: execution and instruction.
     pub passed: Vec<(u32, u16)>,
     /// The walk was ended by its budget or by the user.
     pub cut: bool,

@@ -23,8 +23,10 @@ mod instances;
 #[cfg(test)]
 mod made;
 pub mod pair;
+pub mod places;
 mod quick;
 pub mod registers;
+mod seam;
 pub mod sites;
 mod syscalls;
 mod wants;
@@ -39,6 +41,7 @@ pub use graph::{Called, Delivered, Edge, Input, Node, Site, Slice, Why};
 pub use influence::{Influence, influence};
 pub use instances::Instance;
 pub use pair::Pair;
+pub use places::{Places, Shown};
 pub use registers::RegId;
 pub use sites::Sites;
 pub use window::{Builder, CallEffects, Prepare, Window};

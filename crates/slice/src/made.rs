@@ -30,6 +30,9 @@ impl Facts for Known {
     fn merge(&mut self, branch: u64) -> Merge {
         self.merges.iter().find(|(b, _)| *b == branch).map_or(Merge::Exit, |(_, at)| Merge::At(*at))
     }
+    fn is_merge_point(&mut self, pc: u64) -> bool {
+        self.merges.iter().any(|(_, at)| *at == pc)
+    }
     fn merge_points(&mut self, start: u64, end: u64) -> Vec<u64> {
         let mut points: Vec<u64> = self.merges.iter().map(|(_, at)| *at).filter(|p| (start..end).contains(p)).collect();
         points.sort_unstable();

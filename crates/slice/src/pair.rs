@@ -36,8 +36,11 @@ struct Namer {
 impl Namer {
     fn name(&mut self, window: &Window, e: &Executed<'_>) -> Name {
         let parent = window.parents[e.segment as usize];
-        // What decided before the window has the same number in both.
-        let decider = if parent >= BEFORE { parent } else { self.segments.get(&parent).copied().unwrap_or(parent) };
+        // What decided before the window is told by its frame, which both have in common.
+        let decider = match window.earliers.of(parent) {
+            Some(earlier) => BEFORE.saturating_add(earlier.frame.1),
+            None => self.segments.get(&parent).copied().unwrap_or(parent),
+        };
         let count = self.counts.entry((decider, e.code.pc)).or_default();
         *count += 1;
         (decider, e.code.pc, *count)

@@ -8,9 +8,8 @@
 //! Arrays are walked from both ends, so nothing says where the addresses of a block begin. Per instruction this takes about
 //! three bytes.
 //!
-//! A window may begin anywhere in a run. What decided about code whose functions, or branches, began before is told by
-//! naming the frame: the one that ran at the beginning, its caller, and so on. The window before knows what decided there
-//! at its end (`Window::at_end`).
+//! A window may begin anywhere in a run. What decided about code whose functions, or branches, began before is named by
+//! numbers from [`BEFORE`] on; [`crate::seam`] says how the window before finds it.
 
 use std::collections::{HashMap, HashSet};
 use trace::chunk::{Chunk, ChunkSink, EXPLICIT};
@@ -21,15 +20,15 @@ use crate::addresses::Addresses;
 use crate::code::{Code, Outline};
 use crate::facts::Facts;
 use crate::insn::{Control, Maker};
+use crate::seam::{AtEnd, Earliers};
 use crate::wants::FastSet;
 
 /// In `blocks`: the next run of events.
 pub(crate) const EVENTS: u32 = u32::MAX;
 /// Not decided by anything that is known.
 pub(crate) const NOTHING: u32 = u32::MAX;
-/// In `parents`, from here on: decided before the window, by whatever decided in the frame that ran at its beginning, in the
-/// caller of that, and so on.
-pub(crate) const BEFORE: u32 = u32::MAX - (1 << 16);
+/// In `parents`, from here on: decided before the window; what stands behind this number `Window::earliers` tells.
+pub(crate) const BEFORE: u32 = u32::MAX - (1 << 20);
 
 /// What a system call wrote into the guest and took from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,15 +44,6 @@ pub struct CallEffects {
     pub tick: u64,
 }
 
-/// What decides about a thread at the end of a window.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct AtEnd {
-    /// In the frame that runs, in its caller, and so on to one that was there at the window's beginning.
-    pub deciders: Vec<u32>,
-    /// How many callers that one is away from the frame that ran at the beginning.
-    pub left: u32,
-}
-
 /// The traced stretch.
 #[derive(Default)]
 pub struct Window {
@@ -65,6 +55,7 @@ pub struct Window {
     pub(crate) parents: Vec<u32>,
     /// For each thread what decides at the end.
     pub(crate) at_end: HashMap<u32, AtEnd>,
+    pub(crate) earliers: Earliers,
     pub(crate) codes: Vec<Code>,
     /// One for each code.
     pub(crate) outlines: Vec<Outline>,
@@ -81,16 +72,13 @@ pub struct Window {
     /// For each execution the frame it belongs to, and for each frame the slot of its return address; only if asked for.
     pub(crate) frame_of: Vec<u32>,
     pub(crate) slots: Vec<u64>,
+    /// For each thread the slots of the frames that were there at the beginning, the innermost first, if they are known.
+    pub(crate) old_slots: HashMap<u32, Vec<u64>>,
     /// Restores of registers that no save belongs to: execution and instruction.
     pub(crate) unpaired: FastSet<(u32, u16)>,
     pub(crate) instructions: u64,
     /// The budget was used up: the beginning of what was to be traced is missing.
     pub cut: bool,
-}
-
-/// How `parents` names what decided before the window, so many callers away from the frame that ran at its beginning.
-pub(crate) fn before(callers: u32) -> u32 {
-    BEFORE + callers.min(NOTHING - 1 - BEFORE)
 }
 
 impl Window {
@@ -180,13 +168,6 @@ impl Window {
         self.own.get(site as usize).copied().unwrap_or(self.own.is_empty())
     }
 
-    /// What decided at the end, in the frame of a thread that is so many callers away from the one that runs there.
-    pub(crate) fn at_end(&self, thread: u32, callers: u32) -> u32 {
-        let Some(AtEnd { deciders, left }) = self.at_end.get(&thread) else { return before(callers) };
-        let beyond = || before(callers - deciders.len() as u32 + left + 1);
-        deciders.get(callers as usize).copied().unwrap_or_else(beyond)
-    }
-
     pub fn codes(&self) -> &[Code] {
         &self.codes
     }
@@ -237,6 +218,11 @@ const UNKNOWN: u32 = u32::MAX;
 impl Builder {
     pub fn new() -> Builder {
         Builder::default()
+    }
+
+    /// Where the return addresses of the frames lie with which a thread begins, the innermost first.
+    pub fn begins_with(&mut self, thread: u32, slots: Vec<u64>) {
+        self.window.old_slots.insert(thread, slots);
     }
 
     fn number(&mut self, chunk: &Chunk<'_>, tag: u32) -> Option<u32> {
@@ -292,14 +278,19 @@ impl Builder {
         self.window.blocks.push(EVENTS);
     }
 
-    /// The window, with control dependences from what is known about the program and `calls` beside its system calls.
-    pub fn finish(self, facts: &mut dyn Facts, calls: Vec<CallEffects>, how: Prepare) -> Window {
-        let Builder { mut window, seen, .. } = self;
-        let mut seen: Vec<(u64, u64)> = seen.into_keys().collect();
+    /// Tells what is known about the program to which targets indirect jumps led.
+    pub fn tell_jumps(&self, facts: &mut dyn Facts) {
+        let mut seen: Vec<(u64, u64)> = self.seen.keys().copied().collect();
         seen.sort_unstable();
         for (from, to) in seen {
             facts.observe(from, to);
         }
+    }
+
+    /// The window, with control dependences from what is known about the program and `calls` beside its system calls.
+    pub fn finish(self, facts: &mut dyn Facts, calls: Vec<CallEffects>, how: Prepare) -> Window {
+        self.tell_jumps(facts);
+        let Builder { mut window, .. } = self;
         for code in &mut window.codes {
             code.refine(facts, how.bypass);
         }

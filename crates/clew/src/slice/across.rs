@@ -15,7 +15,7 @@ use model::log::{CallRecord, Kind, Origin};
 use model::serve::Moment;
 use recording::{Recording, UnitName};
 use session::{Replayer, Session};
-use slice::{Criterion, Delivered, Input, Sent, Slice, Window};
+use slice::{Criterion, Delivered, Input, Places, Sent, Slice, Window};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -29,13 +29,15 @@ const LONGEST_PATH: usize = 4096;
 /// What a slice has of one process.
 pub struct Part {
     pub unit: UnitName,
-    /// What the nodes of the slice are in; empty where the slice has none, unless it is kept to be walked again.
+    /// The only window that there is; empty unless it is kept to be walked again.
     pub window: Window,
     /// What ran, in all windows that were traced.
     pub ran: Ran,
     /// Bytes of memory that the largest window took.
     pub memory: usize,
     pub slice: Slice,
+    /// Where its nodes are shown, if it has any.
+    pub places: Places,
     /// What the value was made by, if that was asked for: executions and instructions.
     pub data: HashSet<(u32, u16)>,
     pub loaded: image::LoadedImages,

@@ -140,6 +140,10 @@ impl Facts for Program {
         }
     }
 
+    fn is_merge_point(&mut self, pc: u64) -> bool {
+        self.function(pc).is_some_and(|f| f.merge_points().binary_search(&pc).is_ok())
+    }
+
     fn merge_points(&mut self, start: u64, end: u64) -> Vec<u64> {
         let Some(f) = self.function(start) else { return Vec::new() };
         let points = f.merge_points();

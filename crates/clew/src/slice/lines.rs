@@ -6,7 +6,7 @@
 
 use image::{Image, ImageOffset, LoadedImages, Location};
 use model::GuestAddr;
-use slice::{Sites, Slice, Window};
+use slice::{Node, Shown, Sites, Slice, Window};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -185,8 +185,8 @@ struct Gathered {
     distance: u32,
     node: u32,
     data: bool,
-    /// For each instruction how often, and the last segment that was counted.
-    counts: BTreeMap<u64, (u64, u32)>,
+    /// For each instruction how often, and the last execution that was counted.
+    counts: BTreeMap<u64, (u64, u64)>,
 }
 
 impl Gathered {
@@ -209,7 +209,7 @@ impl<'a> Squash<'a> {
     }
 
     /// Segment and address under which a node is shown.
-    pub fn shown(&mut self, node: &slice::Node, origins: &mut Origins<'_>) -> Option<(u32, u64)> {
+    pub fn shown(&mut self, node: &Node, origins: &mut Origins<'_>) -> Option<(u32, u64)> {
         if self.libs || origins.is_own(node.pc) {
             return Some((node.segment, node.pc));
         }
@@ -264,24 +264,33 @@ pub fn gather(
 ) -> Lines {
     let mut ran = Ran::default();
     ran.add(window);
-    gather_ran(&ran, slice, data, died, origins, squash)
+    let libs = squash.libs;
+    let mut shown = |_: u32, node: &Node, origins: &mut Origins<'_>| {
+        let (segment, pc) = squash.shown(node, origins)?;
+        Some(Shown { execution: u64::from(segment), pc })
+    };
+    gather_ran(&ran, slice, data, died, origins, (&mut shown, libs))
 }
 
-/// Gathers the lines of a slice; with that of the instruction that died, which is none that was executed.
+/// Says where a node is shown, by its number.
+pub type WhereShown<'s> = &'s mut dyn FnMut(u32, &Node, &mut Origins<'_>) -> Option<Shown>;
+
+/// Gathers the lines of a slice; with that of the instruction that died, which is none that was executed. Code of libraries
+/// has lines of its own if `libs` are asked for.
 pub fn gather_ran(
     ran: &Ran,
     slice: &Slice,
     data: &HashSet<(u32, u16)>,
     died: Option<u64>,
     origins: &mut Origins<'_>,
-    squash: &mut Squash<'_>,
+    (shown, libs): (WhereShown<'_>, bool),
 ) -> Lines {
     let mut lines: HashMap<Key, Gathered> = HashMap::new();
     if slice.nodes.len() <= 1 {
-        lines = of_sites(slice, origins, squash.libs);
+        lines = of_sites(slice, origins, libs);
     }
     for (n, node) in slice.nodes.iter().enumerate().skip(1) {
-        let Some((segment, pc)) = squash.shown(node, origins) else { continue };
+        let Some(Shown { execution, pc }) = shown(n as u32, node, origins) else { continue };
         let is_data = data.contains(&(node.execution, node.insn));
         let mut add = |origin: &Origin| {
             let line = lines.entry(origin.key()).or_insert_with(|| Gathered::new(origin));
@@ -289,9 +298,9 @@ pub fn gather_ran(
             if node.distance < line.distance {
                 (line.distance, line.node) = (node.distance, n as u32);
             }
-            let count = line.counts.entry(pc).or_insert((0, u32::MAX));
-            if count.1 != segment {
-                *count = (count.0 + 1, segment);
+            let count = line.counts.entry(pc).or_insert((0, u64::MAX));
+            if count.1 != execution {
+                *count = (count.0 + 1, execution);
             }
         };
         add(origins.of(pc));
@@ -330,7 +339,7 @@ fn of_sites(slice: &Slice, origins: &mut Origins<'_>, libs: bool) -> HashMap<Key
         let mut add = |origin: &Origin| {
             let line = lines.entry(origin.key()).or_insert_with(|| Gathered::new(origin));
             line.distance = line.distance.min(site.distance);
-            line.counts.insert(site.pc, (site.instances, u32::MAX));
+            line.counts.insert(site.pc, (site.instances, u64::MAX));
         };
         add(origins.of(site.pc));
         origins.callers(site.pc).iter().for_each(&mut add);

@@ -36,7 +36,7 @@ use model::log::Ending;
 use model::serve::Moment;
 use recording::{Recording, UnitName};
 use session::{EngineProgram, Replayer, Session};
-use slice::{Criterion, Forward, Prepare, Slice, Window};
+use slice::{Criterion, Forward, Places, Prepare, Slice, Window};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -49,7 +49,9 @@ use windows::Windows;
 
 /// Millions of instructions in the window that is traced first: what is near the criterion should not wait for the rest.
 const FIRST_WINDOW: u64 = 100;
-/// Instructions of a slice beyond which it is cut: each takes some 64 bytes of memory.
+/// Millions of instructions in a window where nodes are kept, which need the memory.
+const WINDOW_WITH_NODES: u64 = 250;
+/// Instructions of a slice beyond which it is cut: each takes some 64 bytes of memory, and 24 for each edge.
 const MOST_NODES: usize = 30_000_000;
 
 /// What was found, with everything that is needed to tell it.
@@ -215,6 +217,7 @@ impl Job<'_> {
             ran: Ran::default(),
             memory: 0,
             slice: Slice::default(),
+            places: Places::default(),
             data: HashSet::new(),
             loaded,
             paths,
@@ -242,23 +245,25 @@ impl Job<'_> {
     ) -> Result<(), Refusal> {
         self.say("finding out what decided about what");
         let calls = tracing::calls(&self.opened.recording, &part.unit).map_err(Refusal::internal)?;
-        let shows_callers = part.how.only_sites && !self.options.libs;
         let mut windows = Windows {
             session,
+            recording: &self.opened.recording,
+            images: across.images,
             facts: &mut part.facts,
             calls,
             how: Prepare { bypass: !self.options.no_bypass, frames: self.relevant() || self.names() },
             start: part.since,
-            millions: self.options.window,
-            origins: shows_callers.then(|| origins(&part.loaded, &part.paths)),
+            millions: self.millions(),
+            origins: origins(&part.loaded, &part.paths),
+            libs: self.options.libs,
             times: &mut across.times,
         };
-        if part.how.only_sites {
+        if !self.needs_one_window() {
             let followed = windows.follow(traced, &part.criterion, &part.how, across.stop);
             let followed = followed.map_err(Refusal::internal)?;
             part.has_window = followed.window.is_some();
             part.window = followed.window.unwrap_or_default();
-            (part.slice, part.ran) = (followed.slice, followed.ran);
+            (part.slice, part.places, part.ran) = (followed.slice, followed.places, followed.ran);
             (part.memory, part.stopped) = (followed.memory, followed.stopped);
             return Ok(());
         }
@@ -268,7 +273,7 @@ impl Job<'_> {
             let text = format!("only about the last {n} million instructions were traced (--window)");
             add_limit(across.limits, text);
         }
-        part.window = windows.prepare(traced).0;
+        part.window = windows.prepare(traced, across.stop).map_err(Refusal::internal)?.0;
         (part.has_window, part.memory, part.ran) = (true, part.window.bytes(), Ran::default());
         part.ran.add(&part.window);
         self.walk(part, across.stop)
@@ -281,6 +286,7 @@ impl Job<'_> {
         let forward = Forward { data_only: self.options.data_only, most_nodes: MOST_NODES, ..Forward::default() };
         if self.options.forward {
             part.slice = slice::forward(window, criterion, forward, stop);
+            self.place(part);
             return Ok(());
         }
         let mut slice = slice::backward(window, criterion, how, facts, stop);
@@ -294,7 +300,15 @@ impl Job<'_> {
             slice = slice::within(&slice, &slice::forward(window, &place, from, stop));
         }
         part.slice = slice;
+        self.place(part);
         Ok(())
+    }
+
+    /// Finds where the nodes of a slice of one window are shown.
+    fn place(&self, part: &mut Part) {
+        let mut origins = origins(&part.loaded, &part.paths);
+        part.places = Places::default();
+        part.places.add(&part.window, &part.slice.nodes, &mut |pc| self.options.libs || origins.is_own(pc));
     }
 
     /// Traces what a slice needs first. Gives that, and where what it may need begins.
@@ -326,7 +340,7 @@ impl Job<'_> {
                     };
                     add_limit(across.limits, text.into());
                 }
-                let most = if self.needs_no_nodes() { FIRST_WINDOW } else { u64::MAX };
+                let most = if self.needs_one_window() { u64::MAX } else { FIRST_WINDOW };
                 (since.filter(|since| *since < moment), moment, self.options.window.min(most))
             }
         };
@@ -374,10 +388,21 @@ impl Job<'_> {
         self.options.output.as_deref().is_some_and(|o| o.ends_with("end"))
     }
 
-    /// Is only counted what is in the slice? Edges, paths and parts need every node.
+    /// Is only counted what is in the slice? Edges, paths and potential dependences need every node.
     fn needs_no_nodes(&self) -> bool {
+        !(self.names() || self.relevant() || self.needs_one_window())
+    }
+
+    /// Is only the last window looked at? Walks that compare executions, or go forward, see one at a time.
+    fn needs_one_window(&self) -> bool {
         let o = self.options;
-        !(self.names() || o.parts || o.forward || o.chop.is_some() || self.relevant())
+        o.parts || o.forward || o.chop.is_some()
+    }
+
+    /// Millions of instructions in a window.
+    fn millions(&self) -> u64 {
+        let most = if self.needs_no_nodes() { u64::MAX } else { WINDOW_WITH_NODES };
+        self.options.window.min(most)
     }
 
     /// Are variables named?

@@ -1,14 +1,13 @@
 //! The answer of `slice` for people, as JSON, and as a graph.
 
+use super::Answer;
 use super::lines::{Line, Sources};
 use super::view::View;
-use super::{Answer, Part};
 use crate::cli::Slice as Options;
 use crate::message::Paint;
 use crate::show::count;
 use serde_json::{Value, json};
-use slice::{Called, Input};
-use std::borrow::Cow;
+use slice::Input;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -146,7 +145,10 @@ impl Show<'_> {
         for part in &self.answer.parts {
             // What was sent and read within the recording does not come from outside.
             let inside = |r: u64| part.needed_by.contains_key(&r) || part.answered.contains(&r);
-            for call in calls_of(part).iter().filter(|c| !c.record.is_some_and(inside)) {
+            let has_nodes = part.slice.nodes.len() > 1;
+            let counted = part.slice.calls.iter().filter(|_| !has_nodes);
+            let all = counted.chain(part.places.calls());
+            for call in all.filter(|c| !c.record.is_some_and(inside)) {
                 *calls.entry(model_name(call.nr)).or_default() += 1;
             }
             memory += part.slice.inputs.iter().filter(|i| matches!(i, Input::Mem { .. })).count() as u64;
@@ -192,9 +194,9 @@ impl Show<'_> {
                 break;
             }
             let node = part.slice.nodes[number as usize];
-            let reader = node.call.filter(|_| node.via == 0).and_then(|c| part.window.call(c));
-            let reader = reader.and_then(|c| part.needed_by.get(&c.record)).copied();
-            let origin = view.origin_of(&node);
+            let record = part.places.record(number).filter(|_| node.via == 0);
+            let reader = record.and_then(|r| part.needed_by.get(&r)).copied();
+            let origin = view.origin_of(number);
             let place = origin.short();
             if place != last {
                 let _ = writeln!(out, "  {}  {}", self.paint.strong(&place), sources.text(&origin).unwrap_or_default());
@@ -307,18 +309,6 @@ fn edges(view: &mut View<'_>) -> BTreeMap<String, BTreeSet<String>> {
         edges.entry(user).or_default().insert(format!("{maker} {why}"));
     }
     edges
-}
-
-/// The system calls in the slice of a part.
-fn calls_of(part: &Part) -> Cow<'_, [Called]> {
-    if part.slice.nodes.len() <= 1 {
-        return Cow::Borrowed(&part.slice.calls);
-    }
-    let called = |number: u32| {
-        let call = part.window.call(number);
-        Called { nr: call.map_or(u64::MAX, |c| c.nr), record: call.map(|c| c.record) }
-    };
-    Cow::Owned(part.slice.nodes.iter().filter_map(|n| n.call.map(called)).collect())
 }
 
 /// The name of a system call.

@@ -1,28 +1,38 @@
 //! What an answer has of one process, in lines: places of nodes, and why lines depend on each other.
 
 use super::Part;
-use super::lines::{self, Lines, Origin, Origins, Squash};
+use super::lines::{self, Lines, Origin, Origins};
 use crate::cli::Slice as Options;
 use image::Storage;
 use model::GuestAddr;
-use slice::{Node, Why};
-use std::collections::BTreeSet;
+use slice::{Shown, Why};
+use std::collections::{BTreeSet, HashSet};
 
 /// One part and how its nodes are shown.
 pub struct View<'a> {
     pub part: &'a Part,
     pub lines: Lines,
     origins: Origins<'a>,
-    squash: Squash<'a>,
+    /// Code of libraries is shown by itself.
+    libs: bool,
 }
 
 impl<'a> View<'a> {
     /// `died` is the address of an instruction that crashed there.
     pub fn new(part: &'a Part, died: Option<u64>, options: &Options) -> View<'a> {
         let mut origins = Origins::new(&part.loaded, &|n| part.paths.get(n).cloned().flatten());
-        let mut squash = Squash::new(&part.window, options.libs);
-        let lines = lines::gather_ran(&part.ran, &part.slice, &part.data, died, &mut origins, &mut squash);
-        View { part, lines, origins, squash }
+        let libs = options.libs;
+        let mut shown = |number: u32, node: &slice::Node, origins: &mut Origins<'_>| {
+            part.places.shown(number, node.pc, libs || origins.is_own(node.pc))
+        };
+        let lines = lines::gather_ran(&part.ran, &part.slice, &part.data, died, &mut origins, (&mut shown, libs));
+        View { part, lines, origins, libs }
+    }
+
+    /// Where a node is shown; nothing if nobody's own code led there.
+    fn shown(&mut self, number: u32) -> Option<Shown> {
+        let pc = self.part.slice.nodes[number as usize].pc;
+        self.part.places.shown(number, pc, self.libs || self.origins.is_own(pc))
     }
 
     pub fn own_lines(&self) -> usize {
@@ -32,11 +42,13 @@ impl<'a> View<'a> {
     /// Edges between lines: user, maker, what for.
     pub fn line_edges(&mut self) -> BTreeSet<(String, String, String)> {
         let part = self.part;
-        let mut all = BTreeSet::new();
+        let (mut all, mut told) = (BTreeSet::new(), HashSet::new());
         for edge in &part.slice.edges {
-            let node = part.slice.nodes[edge.maker as usize];
-            if self.squash.shown(&node, &mut self.origins).is_none() {
-                // Nobody's own code led there.
+            let Some(shown) = self.shown(edge.maker) else { continue };
+            // Executions of the same instructions have much the same edges; what names a variable is told by the frame.
+            let pc = part.slice.nodes[edge.user as usize].pc;
+            let user = (pc, self.shown(edge.user).map(|s| s.pc), part.places.slot(edge.user));
+            if !told.insert((user, shown.pc, edge.why)) {
                 continue;
             }
             let (user, maker) = (self.line_of(edge.user), self.line_of(edge.maker));
@@ -45,9 +57,14 @@ impl<'a> View<'a> {
             }
         }
         // Control dependences are told by the nodes' nearest users.
-        for node in part.slice.nodes.iter().skip(1).filter(|n| n.why == Why::Control) {
-            let user = self.line_of(node.via);
-            let maker = self.place_of(node);
+        let mut decided = HashSet::new();
+        for (n, node) in part.slice.nodes.iter().enumerate().skip(1).filter(|(_, n)| n.why == Why::Control) {
+            let itself = |number: u32| part.slice.nodes[number as usize].pc;
+            let [user, maker] = [node.via, n as u32].map(|n| self.shown(n).map_or(itself(n), |s| s.pc));
+            if !decided.insert((user, maker)) {
+                continue;
+            }
+            let (user, maker) = (self.line_of(node.via), self.line_of(n as u32));
             if user != maker {
                 all.insert((user, maker, "decided".into()));
             }
@@ -75,28 +92,23 @@ impl<'a> View<'a> {
         let what = Storage::Memory { at: GuestAddr(addr), size: 0 };
         let node = part.slice.nodes.get(user as usize).filter(|_| user != 0);
         let in_frame = node.and_then(|n| {
-            let slot = part.window.slot(n.execution)?;
+            let slot = part.places.slot(user)?;
             part.loaded.name_in_frame(GuestAddr(n.pc), GuestAddr(slot + 8), what)
         });
         in_frame.or_else(|| part.loaded.global_at(GuestAddr(addr), 0))
     }
 
-    /// Where a node is shown.
-    pub fn origin_of(&mut self, node: &Node) -> Origin {
-        let pc = self.squash.shown(node, &mut self.origins).map_or(node.pc, |(_, pc)| pc);
+    /// What is shown for a node.
+    pub fn origin_of(&mut self, number: u32) -> Origin {
+        let itself = self.part.slice.nodes[number as usize].pc;
+        let pc = self.shown(number).map_or(itself, |s| s.pc);
         self.origins.of(pc).clone()
     }
 
-    fn place_of(&mut self, node: &Node) -> String {
-        let pc = self.squash.shown(node, &mut self.origins).map_or(node.pc, |(_, pc)| pc);
-        self.origins.of(pc).short()
-    }
-
-    pub fn line_of(&mut self, node: u32) -> String {
-        if node == 0 {
-            return "criterion".into();
+    pub fn line_of(&mut self, number: u32) -> String {
+        match number {
+            0 => "criterion".into(),
+            n => self.origin_of(n).short(),
         }
-        let node = self.part.slice.nodes[node as usize];
-        self.place_of(&node)
     }
 }

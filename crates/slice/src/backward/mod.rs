@@ -29,8 +29,9 @@ use crate::facts::{Border, Facts, MayDefine};
 use crate::graph::{Input, Node, Site, Slice, Why};
 use crate::insn::{Control, MemShape};
 use crate::registers::RegId;
+use crate::seam::Waiting;
 use crate::wants::{FastMap, MemWants, RegWants, Want, Who};
-use crate::window::{BEFORE, EVENTS, NOTHING, Window};
+use crate::window::{EVENTS, NOTHING, Window};
 
 use visit::By;
 
@@ -146,8 +147,8 @@ pub(crate) struct State {
     aside: FastMap<u32, Vec<(RegId, u64, Who)>>,
     mem: MemWants,
     decisions: Decisions,
-    /// Decisions before the windows seen: by thread, and how many callers away from the frame that ran there.
-    before: FastMap<(u32, u32), Decision>,
+    /// Decisions before the windows seen.
+    before: Waiting<Decision>,
     tokens: Tokens,
     /// The address at which the present thread goes on, and the others.
     next: u64,
@@ -166,12 +167,6 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// What decided before the window is wanted, in the frame that its number among the parents names.
-    fn want_before(&mut self, decision: Decision) {
-        let key = (self.thread, decision.segment - BEFORE);
-        self.before.entry(key).and_modify(|old| old.merge(&decision)).or_insert(decision);
-    }
-
     /// Nothing is wanted any more.
     fn is_satisfied(&self) -> bool {
         let waiting = |r: &RegWants| r.any != 0;
@@ -252,6 +247,7 @@ pub fn backward(
     interrupted: &mut dyn FnMut() -> bool,
 ) -> Slice {
     let mut backward = Backward::new(criterion, options);
+    backward.state.tokens.forgetful = options.only_sites;
     backward.walk(window, facts, interrupted);
     backward.finish()
 }
@@ -264,11 +260,22 @@ pub struct Backward<'o> {
 }
 
 impl<'o> Backward<'o> {
-    /// Nodes name executions of one window; for several, [`Options::only_sites`] must be set.
+    /// Nodes name executions of the window in which they were found, and it is not kept which saves were passed over:
+    /// [`Slice::passed`] stays empty.
     pub fn new(criterion: &'o Criterion, options: &'o Options) -> Backward<'o> {
         let mut state = State::default();
-        state.tokens.forgetful = options.only_sites;
+        state.tokens.forgetful = true;
         Backward { criterion, options, state }
+    }
+
+    /// The nodes that were found so far, those of each window behind those of later ones.
+    pub fn nodes(&self) -> &[Node] {
+        &self.state.slice.nodes
+    }
+
+    /// Was it cut, by its limits or by the user?
+    pub fn is_cut(&self) -> bool {
+        self.state.slice.cut
     }
 
     /// Goes through the next window back.
@@ -286,7 +293,9 @@ impl<'o> Backward<'o> {
 
     /// Nothing before the windows seen can be in the slice, or the slice was cut.
     pub fn is_over(&self) -> bool {
-        self.state.slice.cut || self.state.started && self.state.is_satisfied()
+        // What is missing at the end any branch may have decided.
+        let looks_on = self.options.missing_output || !self.state.is_satisfied();
+        self.is_cut() || self.state.started && !looks_on
     }
 
     /// What was found.
@@ -367,12 +376,8 @@ impl<'w> Walk<'w> {
     /// Comes from the window behind this one.
     fn enter(&mut self) {
         self.turn_to(self.window.threads.1);
-        for ((thread, callers), decision) in std::mem::take(&mut self.state.before) {
-            match self.window.at_end(thread, callers) {
-                NOTHING => {}
-                found @ BEFORE.. => drop(self.state.before.insert((thread, found - BEFORE), decision)),
-                segment => self.state.decisions.want(Decision { segment, ..decision }),
-            }
+        for (segment, decision) in self.state.before.enter(self.window, |old, new| old.merge(&new)) {
+            self.state.decisions.want(Decision { segment, ..decision });
         }
     }
 
@@ -427,6 +432,7 @@ impl<'w> Walk<'w> {
         for (insn, found) in insns.zip(&self.found).filter(|(_, f)| f.instances != 0) {
             self.state.add_site(insn.pc, u64::from(found.instances), found.distance);
         }
+        self.state.before.leave(self.window);
     }
 
     fn is_over(&self) -> bool {

@@ -6,7 +6,7 @@ use crate::graph::Why;
 use crate::insn::{Insn, Mode, Place, Role, Use};
 use crate::registers::RegId;
 use crate::wants::{Want, Who};
-use crate::window::{BEFORE, NOTHING};
+use crate::window::NOTHING;
 
 use super::{At, Omit, Touched, Walk};
 
@@ -209,8 +209,23 @@ impl Walk<'_> {
             return false;
         }
         let token = self.state.tokens.token(reg, restore);
-        let (mem, all) = (&mut self.state.mem, self.options.edges);
-        self.state.regs.take(reg, 0xff, true, |mask, who| mem.add_bytes(slot, mask as u8, who, token, all));
+        let state = &mut *self.state;
+        if !self.options.edges {
+            state.regs.take(reg, 0xff, true, |mask, who| state.mem.add_bytes(slot, mask as u8, who, token, false));
+            return true;
+        }
+        let mut taken = std::mem::take(&mut self.taken);
+        state.regs.take(reg, 0xff, true, |mask, who| taken.push((mask, who)));
+        // A loop that uses a register and makes calls would carry every execution through every call: of those of one
+        // instruction the nearest stands for all.
+        let nodes = &state.slice.nodes;
+        let instruction = |who: &Who| nodes.get(who.node as usize).map_or(0, |n| n.pc);
+        taken.sort_unstable_by_key(|(mask, who)| (instruction(who), *mask, who.distance, who.node));
+        taken.dedup_by_key(|(mask, who)| (instruction(who), *mask));
+        for (mask, who) in taken.drain(..) {
+            state.mem.add_bytes(slot, mask as u8, who, token, true);
+        }
+        self.taken = taken;
         true
     }
 
@@ -344,9 +359,9 @@ impl Walk<'_> {
     pub(super) fn want_pending(&mut self) {
         if let Some(p) = self.pending.take() {
             self.state.slice.uses += u64::from(p.who.is_some());
-            match p.segment {
-                BEFORE.. => self.state.want_before(p),
-                _ => self.state.decisions.want(p),
+            match self.window.earliers.of(p.segment) {
+                Some(earlier) => self.state.before.add(earlier, p, |old, new| old.merge(&new)),
+                None => self.state.decisions.want(p),
             }
         }
     }
