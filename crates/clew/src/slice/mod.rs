@@ -256,6 +256,7 @@ impl Job<'_> {
             millions: self.millions(),
             origins: origins(&part.loaded, &part.paths),
             libs: self.options.libs,
+            say: &|what| self.say(what),
             times: &mut across.times,
         };
         if !self.needs_one_window() {

@@ -40,6 +40,8 @@ pub struct Windows<'a> {
     /// Whose code is whose: library code is shown where it was called from, unless `libs` are asked for.
     pub origins: Origins<'a>,
     pub libs: bool,
+    /// Tells how far it is.
+    pub say: &'a dyn Fn(&str),
     /// What tracing and preparing took.
     pub times: &'a mut Times,
 }
@@ -122,7 +124,7 @@ impl Windows<'_> {
         let (mut window, mut from) = self.prepare(traced, stop)?;
         let is_whole = from <= self.start;
         let (mut ran, mut memory) = (Ran::default(), 0);
-        let mut stopped = None;
+        let (mut stopped, mut windows) = (None, 1);
         loop {
             if options.only_sites && !self.libs {
                 window.mark_own(|pc| self.origins.is_own(pc));
@@ -137,6 +139,11 @@ impl Windows<'_> {
             if is_over || from <= self.start {
                 break;
             }
+            windows += 1;
+            let size = backward.size();
+            (self.say)(&format!(
+                "tracing window {windows}, back from {from}; {size} instructions are in the slice so far"
+            ));
             // The arrays of one window are as much as may be in memory.
             window = Window::default();
             let begun = Instant::now();

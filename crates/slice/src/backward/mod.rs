@@ -273,6 +273,11 @@ impl<'o> Backward<'o> {
         &self.state.slice.nodes
     }
 
+    /// Executed instructions that were found so far.
+    pub fn size(&self) -> u64 {
+        self.state.slice.size
+    }
+
     /// Was it cut, by its limits or by the user?
     pub fn is_cut(&self) -> bool {
         self.state.slice.cut
