@@ -21,7 +21,7 @@ pub struct TrialOutcome {
     pub ticks: u64,
     /// What was written to the standard streams from the alteration on, in order.
     pub output: Vec<Piece>,
-    /// It was ended because of what it wrote: [`Hopeless`] said so.
+    /// It was ended because of what it wrote: [`Hopeless`](crate::Hopeless) said so.
     pub given_up: bool,
     /// Children that did what was recorded of them: their output is not in this one.
     pub children: Vec<u32>,

@@ -9,7 +9,7 @@
 //! three bytes.
 //!
 //! A window may begin anywhere in a run. What decided about code whose functions, or branches, began before is named by
-//! numbers from [`BEFORE`] on; [`crate::seam`] says how the window before finds it.
+//! numbers from `BEFORE` on; `seam` says how the window before finds it.
 
 use std::collections::{HashMap, HashSet};
 use trace::chunk::{Chunk, ChunkSink, EXPLICIT};
