@@ -243,6 +243,11 @@ fn what_was_written_before_the_change_is_in_the_world() {
 }
 
 #[test]
+fn a_write_of_bytes_that_are_not_there_fails_as_natively() {
+    check_world("fault", Input::File, 2, "fixed");
+}
+
+#[test]
 fn a_child_of_a_trial_waits_for_the_reader_of_a_full_pipe() {
     check_world("child", Input::File, 20_000, "fixed");
 }

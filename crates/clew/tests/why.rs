@@ -149,6 +149,19 @@ fn a_wrong_number_is_traced_to_where_it_comes_from() {
 }
 
 #[test]
+fn the_same_mistake_made_twice_is_traced_where_it_is_made_first() {
+    let answer = check_why("offsets.c", &[], &["\u{e9}a\u{e9}a"], Some("1\n3\n"));
+    let first = &answer["candidates"][0];
+    assert_eq!(
+        (&first["status"], &first["trial"]["verdict"]),
+        (&"suspected".into(), &"other failure".into()),
+        "{first:#}"
+    );
+    let doubt = first["doubt"].as_str().expect("a reason");
+    assert!(doubt.contains("goes wrong later: byte 2 of standard output is '5' instead of '3'"), "{doubt}");
+}
+
+#[test]
 fn what_fails_only_under_some_schedules_is_run_until_it_does() {
     let place = Place::new("why-lost");
     compile("lost.c", &[], &place.folder);

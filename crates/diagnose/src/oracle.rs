@@ -178,6 +178,11 @@ impl Oracle {
         all.into_iter().filter_map(|(s, e)| Some((s, e.as_deref()?)))
     }
 
+    /// What is to be written to a stream, if anybody said so.
+    pub fn expected(&self, stream: Stream) -> Option<&[u8]> {
+        self.expectations().find(|(s, _)| *s == stream).map(|(_, expected)| expected)
+    }
+
     /// Can a run that has written this so far still work?
     pub fn may_pass(&self, so_far: &Run) -> bool {
         self.expectations().all(|(stream, expected)| expected.starts_with(&so_far.stream(stream)))

@@ -46,6 +46,11 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// Does it do everything that the oracle asks for?
+    pub fn is_repair(&self) -> bool {
+        self.verdict == Verdict::Fixed
+    }
+
     pub fn is_proved(&self) -> bool {
         self.verdict == Verdict::Fixed && self.doubt.is_none()
     }
@@ -58,6 +63,8 @@ pub struct Search {
     pub critical: Vec<Finding>,
     /// Changes after which the failing place is not met.
     pub avoiding: Vec<Finding>,
+    /// Changes after which the first wrong piece of output is right, and something behind it is wrong.
+    pub advancing: Vec<Finding>,
     /// The verdict of every trial and how it ended, if that was asked for.
     pub told: Vec<(Trial, Verdict, End)>,
     /// Trials by verdict, without controls.
@@ -78,6 +85,7 @@ impl Search {
     pub fn absorb(&mut self, later: Search) {
         self.critical.extend(later.critical);
         self.avoiding.extend(later.avoiding);
+        self.advancing.extend(later.advancing);
         self.told.extend(later.told);
         for (name, n) in later.tally {
             *self.tally.entry(name).or_default() += n;
@@ -235,6 +243,9 @@ impl Batch<'_> {
         match verdict {
             Verdict::Fixed => search.critical.push(Finding { trial, verdict, run, doubt }),
             Verdict::Avoided => search.avoiding.push(Finding { trial, verdict, run, doubt }),
+            Verdict::OtherFailure(_) if self.failing.is_advanced_by(&run, self.oracle) => {
+                search.advancing.push(Finding { trial, verdict, run, doubt });
+            }
             _ => {}
         }
     }

@@ -70,6 +70,19 @@ impl Failing {
         matches!(self.failure, Failure::Crash { .. } | Failure::Hang)
     }
 
+    /// Is the piece of output in which this run first goes wrong right in that one, and something behind it as well? A
+    /// program that makes the same mistake several times is not repaired by one change, but its first mistake is. One
+    /// byte that happens to be right says nothing: a whole word or number must be.
+    pub fn is_advanced_by(&self, run: &Run, oracle: &Oracle) -> bool {
+        let (Failure::WrongByte { stream, offset, .. } | Failure::Missing { stream, offset, .. }) = &self.failure
+        else {
+            return false;
+        };
+        let Some(expected) = oracle.expected(*stream) else { return false };
+        let right = expected.iter().zip(run.stream(*stream)).take_while(|(e, f)| **e == *f).count();
+        right > end_of_word(expected, *offset)
+    }
+
     /// Why a control, a trial without any change, does not confirm this run; nothing if it does.
     pub fn doubt(&self, control: &Run, verdict: &Verdict) -> Option<String> {
         match verdict {
@@ -79,6 +92,13 @@ impl Failing {
             other => Some(other.to_string()),
         }
     }
+}
+
+/// Where the word or number ends that is at this offset, or that comes next.
+fn end_of_word(text: &[u8], offset: usize) -> usize {
+    let rest = text.get(offset..).unwrap_or_default();
+    let before = rest.iter().take_while(|b| !b.is_ascii_alphanumeric()).count();
+    offset + before + rest[before..].iter().take_while(|b| b.is_ascii_alphanumeric()).count()
 }
 
 impl fmt::Display for Verdict {
@@ -135,6 +155,17 @@ mod tests {
         check(None, run("ab", End::StillRunning), run("x", End::StillRunning), &Verdict::RanAway);
         check(None, run("", CRASH), run("", End::StillRunning), &Verdict::RanAway);
         check(None, run("", CRASH), run("", End::Deadlocked), &Verdict::Deadlocked);
+    }
+
+    #[test]
+    fn a_run_is_advanced_by_a_whole_word_that_is_right() {
+        let oracle = Oracle { stdout: Some(b"[1,31]".into()), ..Oracle::default() };
+        let failure =
+            Failure::WrongByte { stream: crate::oracle::Stream::Stdout, offset: 1, expected: b'1', found: b'2' };
+        let failing = Failing { run: run("[2,51]", End::Exited(0)), failure };
+        for (text, advanced) in [("[1,5]", true), ("[1,3", true), ("[1", false), ("[7,31]", false), ("[1]", false)] {
+            assert_eq!(failing.is_advanced_by(&run(text, End::GivenUp), &oracle), advanced, "{text}");
+        }
     }
 
     #[test]

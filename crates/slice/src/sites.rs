@@ -3,6 +3,7 @@
 use trace::event::Event;
 use trace::format::Special;
 
+use crate::insn::Control;
 use crate::window::{BEFORE, EVENTS, Window};
 
 /// Answers where segments of a window are.
@@ -67,6 +68,20 @@ impl<'w> Sites<'w> {
             Event::Special(Special::Syscall { pc, .. }) => Some(*pc),
             _ => None,
         }
+    }
+
+    /// The segment of an instruction, given as nodes name it; nothing for what is not in a plain block.
+    pub fn segment(&self, execution: u32, insn: u16) -> Option<u32> {
+        let number = *self.window.blocks.get(execution as usize)?;
+        let code = self.window.codes.get(number as usize)?;
+        Some(self.first[execution as usize] + code.segment_of(insn) as u32)
+    }
+
+    /// The call at whose end a segment stands, if it is one.
+    pub fn call(&self, segment: u32) -> Option<u64> {
+        let (execution, insn) = self.place(segment)?;
+        let code = self.window.codes.get(self.window.blocks[execution as usize] as usize)?;
+        code.insns.get(usize::from(insn)).filter(|i| i.control == Control::Call).map(|i| i.pc)
     }
 
     /// The segment whose end decided that this one ran, if any did.

@@ -7,7 +7,7 @@
 
 use super::gathered::Gathered;
 use super::places::Places;
-use super::rank::{self, Candidate};
+use super::rank::{Candidate, Ranking, Turn};
 use super::suspects::{Beside, around, callers, slice_lines};
 use super::symptom::{self, Mapped, Symptom};
 use super::values::Replacement;
@@ -65,23 +65,40 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
     let mut causes = Vec::new();
     let mut named = HashSet::new();
     let mut squash = symptom.map(|s| Squash::new(&s.window, false));
-    let candidates = rank::ranked(&gathered, symptom, places);
-    let needed = needed(&gathered, &candidates);
+    let ranking = Ranking::of(&gathered, symptom, squash.as_ref().map(|s| &s.sites), places);
+    let candidates = &ranking.candidates;
+    let needed = needed(&gathered, candidates);
     named.extend(candidates.iter().map(|c| c.place.key()));
-    let around = around(&candidates, symptom, places, squash.as_mut());
+    let around = around(candidates, symptom, places, squash.as_mut());
     let mut around = around.into_iter().filter(|p| named.insert(p.place.key()));
-    for (n, c) in candidates.iter().take(top).enumerate() {
-        let mut steps = if n == 0 { telling.beside_repaired(c, session, places) } else { Vec::new() };
-        if steps.is_empty() {
-            steps = path(symptom, c.node, places, squash.as_mut());
+    let mut calls = ranking.calls(places).into_iter();
+    let mut proofs = candidates.iter().enumerate().peekable();
+    for turn in ranking.turns() {
+        if causes.len() >= top {
+            break;
         }
-        causes.push(proved(case, &gathered, c, steps));
-        // Three causes first, if there are three.
-        if (n >= 2 || n + 1 == candidates.len())
-            && let Some(near) = around.next()
-        {
-            let steps = path(symptom, near.node, places, squash.as_mut());
-            causes.push(beside(case, near, &candidates[0], steps));
+        match turn {
+            Turn::Repair => {
+                let Some((n, c)) = proofs.next() else { break };
+                let mut steps = if n == 0 { telling.beside_repaired(c, session, places) } else { Vec::new() };
+                if steps.is_empty() {
+                    steps = path(symptom, c.node, places, squash.as_mut());
+                }
+                causes.push(proved(case, &gathered, c, steps));
+            }
+            Turn::Call if proofs.peek().is_some() => {
+                causes.extend(
+                    calls
+                        .find(|c| !candidates.iter().any(|p| p.place.key() == c.key()))
+                        .map(|c| critical_call(case, c)),
+                );
+            }
+            Turn::Call => {}
+            Turn::Around => {
+                let Some(near) = around.next() else { continue };
+                let steps = path(symptom, near.node, places, squash.as_mut());
+                causes.push(beside(case, near, &candidates[0], steps));
+            }
         }
     }
     drop(around);
@@ -147,6 +164,22 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
         limits: gathered.limits,
         seconds: case.begun.elapsed().as_secs_f64(),
         phases: gathered.phases,
+    }
+}
+
+/// A call under which many branches repair the run, as a suspect.
+fn critical_call(case: &Case<'_>, place: Place) -> Cause {
+    Cause {
+        kind: Kind::Dependence,
+        proved: false,
+        instance: None,
+        distance: None,
+        explanation: "more branches under this call repair the run than elsewhere".into(),
+        doubt: Some("no trial changed the call itself".into()),
+        evidence: None,
+        path: Vec::new(),
+        closer: closer(case, &place, None),
+        place,
     }
 }
 
@@ -247,12 +280,18 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
         Change::Nothing => "none".into(),
     };
     Cause {
-        kind: if finding.verdict == Verdict::Fixed { kind } else { Kind::Avoiding },
+        kind,
         proved: finding.is_proved(),
         instance: numbered.then_some((n, of)),
         distance: (c.distance != u32::MAX).then_some(c.distance),
-        explanation: format!("{what} {} {}", case.subject(), repaired(&case.oracle)),
-        doubt: finding.doubt.clone(),
+        explanation: match finding.is_repair() {
+            true => format!("{what} {} {}", case.subject(), repaired(&case.oracle)),
+            false => format!("{what} the first wrong piece of the output is right"),
+        },
+        doubt: match &finding.verdict {
+            Verdict::OtherFailure(failure) => Some(format!("the run goes wrong later: {failure}")),
+            _ => finding.doubt.clone(),
+        },
         evidence: Some(Evidence {
             moment: moment.to_string(),
             alteration,

@@ -7,7 +7,9 @@
 //! Cheap methods come before expensive ones, each within its share of the budget; whatever ends it early, what was found
 //! is told.
 
+mod calls;
 mod causes;
+mod functions;
 mod gathered;
 mod loops;
 pub mod near;
@@ -278,7 +280,7 @@ impl Searching<'_> {
             // What came before may have taken longer than it should; without any trial nothing is proved.
             bench.until = bench.until.max(begun + share(self.job.options.search.budget, 5));
         }
-        let plan = Plan { all, ..Plan::default() };
+        let plan = Plan { all, tell: true, ..Plan::default() };
         let mut progress = |s: &Search| {
             let found = s.critical.len();
             self.job.say(&format!("{what}: {} of {} tried, {found} found", s.tried, trials.len()));

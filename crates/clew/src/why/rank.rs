@@ -3,6 +3,8 @@
 //! Proved ones come first; of those, the nearest to the symptom by dependences, the least often executed because of the
 //! input, and conditions of `if` before those of loops.
 
+use super::calls::Calls;
+use super::functions::Functions;
 use super::gathered::Gathered;
 use super::places::Places;
 use super::symptom::Symptom;
@@ -10,15 +12,22 @@ use diagnose::order::{self, Often};
 use diagnose::{Change, Finding};
 use model::serve::Moment;
 use report::Place;
-use std::collections::HashSet;
+use slice::Sites;
+use std::collections::{HashMap, HashSet};
 
 /// What the symptom does not depend on, as far as is known, is taken to be so far away.
 const FAR: u32 = 40;
 /// Conditions of loops are wrong several times less often than those of `if` (K. Pan, S. Kim, E. J. Whitehead, "Toward an
 /// understanding of bug fix patterns", 2009): as if they were executed six times as often.
-const LOOP: u32 = 15;
+const LOOP: f64 = 15.0;
 /// Where a number is that should be another one: behind branches that are not too far off and not executed too often.
-const TOLD: u32 = 48;
+const TOLD: f64 = 24.0;
+/// Dependences count half where the functions that branches are in are compared too.
+const DISTANCE: f64 = 0.5;
+/// Lines of one function that come before any of another's.
+const OF_ONE_FUNCTION: usize = 2;
+/// Of the branches that were tried, so many repair the run where the oracle sees little.
+const EASY: f64 = 0.05;
 /// Places where the wrong number is that are told: the others are on its way to the output.
 const WRONG_NUMBERS: usize = 2;
 
@@ -30,7 +39,7 @@ pub struct Candidate<'a> {
     pub at: Option<(u32, u16)>,
     pub distance: u32,
     /// How unlikely it is to be what is wrong.
-    weight: u32,
+    weight: f64,
     pub place: Place,
     /// It is in code that somebody else wrote: what compilers bring along.
     foreign: bool,
@@ -39,8 +48,10 @@ pub struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    fn rank(&self) -> (bool, bool, u32, bool) {
-        (!self.finding.is_proved(), self.foreign, self.weight, self.told)
+    fn compare(&self, other: &Candidate<'_>) -> std::cmp::Ordering {
+        let class = |c: &Candidate<'_>| (!c.finding.is_proved(), !c.finding.is_repair(), c.foreign);
+        let order = class(self).cmp(&class(other)).then_with(|| self.weight.total_cmp(&other.weight));
+        order.then_with(|| self.told.cmp(&other.told)).then_with(|| self.by_time(other))
     }
 
     /// Of two of the same rank: the last one is nearest to the failure; but a wrong number is where it comes from.
@@ -50,20 +61,100 @@ impl Candidate<'_> {
     }
 }
 
-/// Changes that repair the run, the likeliest cause first, each line once.
-pub fn ranked<'a>(gathered: &'a Gathered, symptom: Option<&Symptom>, places: &mut Places<'_>) -> Vec<Candidate<'a>> {
-    let mut list = candidates(gathered, symptom, places);
-    list.sort_by(|a, b| a.rank().cmp(&b.rank()).then_with(|| a.by_time(b)));
+/// What is told when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// The next change that repairs the run.
+    Repair,
+    /// A call that much hangs on.
+    Call,
+    /// A line around the best change.
+    Around,
+}
+
+/// What repairs the run, and what hangs together with it.
+pub struct Ranking<'a> {
+    /// The likeliest cause first, each line once.
+    pub candidates: Vec<Candidate<'a>>,
+    /// Where so many branches repair the run that a repair says little.
+    calls: Option<Calls>,
+}
+
+impl<'a> Ranking<'a> {
+    pub fn of(
+        gathered: &'a Gathered,
+        symptom: Option<&Symptom>,
+        sites: Option<&Sites<'_>>,
+        places: &mut Places<'_>,
+    ) -> Ranking<'a> {
+        let functions = Functions::count(gathered, places);
+        // One or two branches under a call say nothing about it.
+        let seen = symptom.zip(sites).filter(|_| functions.rate() > EASY);
+        let calls = seen.map(|(s, sites)| Calls::count(gathered, s, sites, places));
+        let candidates = ranked(candidates(gathered, symptom, &functions, calls.as_ref(), places));
+        Ranking { candidates, calls }
+    }
+
+    /// Lines with calls that most hangs on.
+    pub fn calls(&self, places: &mut Places<'_>) -> Vec<Place> {
+        let ranked = self.calls.iter().flat_map(Calls::ranked);
+        ranked.map(|pc| places.of(pc)).collect()
+    }
+
+    /// In which order things are told. Where few branches repair the run, the first ones are good; else what they have
+    /// in common says as much. Behind the last repair there is one line around the first.
+    pub fn turns(&self) -> Vec<Turn> {
+        use Turn::{Around, Call, Repair};
+        let (first, then): (&[Turn], &[Turn]) = match self.calls {
+            Some(_) => (&[Repair, Repair, Call, Repair, Repair, Around, Call], &[Repair, Around, Repair, Call]),
+            None => (&[Repair, Repair, Repair, Around], &[Repair, Around]),
+        };
+        let mut left = self.candidates.len();
+        let mut turns = Vec::new();
+        for turn in first.iter().chain(then.iter().cycle()) {
+            if left == 0 {
+                break;
+            }
+            left -= usize::from(*turn == Repair);
+            turns.push(*turn);
+        }
+        turns.extend((!turns.is_empty()).then_some(Around));
+        turns
+    }
+}
+
+/// In order, each line once.
+fn ranked(mut list: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
+    list.sort_by(Candidate::compare);
     let (mut named, mut wrong_numbers) = (HashSet::new(), 0);
     list.retain(|c| {
         let new = named.insert(c.place.key());
         wrong_numbers += usize::from(new && c.told);
         new && !(c.told && wrong_numbers > WRONG_NUMBERS)
     });
-    list
+    diverse(list)
 }
 
-fn candidates<'a>(gathered: &'a Gathered, symptom: Option<&Symptom>, places: &mut Places<'_>) -> Vec<Candidate<'a>> {
+/// A few of each function first: the others of a function that repairs the run in many ways say nothing new.
+fn diverse(list: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
+    let mut named: HashMap<Option<String>, usize> = HashMap::new();
+    let (mut first, others): (Vec<_>, Vec<_>) = list.into_iter().partition(|c| {
+        let times = named.entry(c.place.function.clone()).or_default();
+        *times += 1;
+        *times <= OF_ONE_FUNCTION
+    });
+    first.extend(others);
+    first.sort_by_key(|c| !c.finding.is_proved());
+    first
+}
+
+fn candidates<'a>(
+    gathered: &'a Gathered,
+    symptom: Option<&Symptom>,
+    functions: &Functions,
+    calls: Option<&Calls>,
+    places: &mut Places<'_>,
+) -> Vec<Candidate<'a>> {
     let mut list = Vec::new();
     let mut wider = None;
     let often = Often::new(gathered.influence.iter().map(|(moment, influence)| (moment.pc, *influence)));
@@ -73,7 +164,7 @@ fn candidates<'a>(gathered: &'a Gathered, symptom: Option<&Symptom>, places: &mu
         let nodes = wider.get_or_insert_with(|| s.through_pointers());
         nodes.get(&(instance.execution, instance.insn)).copied()
     };
-    for finding in &gathered.search.critical {
+    for finding in gathered.search.critical.iter().chain(&gathered.search.advancing) {
         let node = gathered.node(finding);
         let distance = node.zip(symptom).map(|(n, s)| s.slice.nodes[n as usize].distance);
         let distance = distance.or_else(|| through_pointers(finding.trial.moment)).unwrap_or(u32::MAX);
@@ -82,7 +173,12 @@ fn candidates<'a>(gathered: &'a Gathered, symptom: Option<&Symptom>, places: &mu
             None => finding.trial.moment.pc,
         };
         let influence = gathered.influence.get(&finding.trial.moment).copied().unwrap_or_default();
-        let mut weight = order::weight(distance.min(FAR), often.of(pc, influence), influence);
+        let near = DISTANCE * f64::from(distance.min(FAR));
+        let mut weight = near + f64::from(order::weight(0, often.of(pc, influence), influence));
+        if !gathered.values.replacements.contains_key(&finding.trial) {
+            weight += functions.weight(pc, places);
+            weight += calls.and_then(|c| c.above(finding.trial.moment)).unwrap_or(0.0);
+        }
         if gathered.loops.contains(&pc) {
             weight += LOOP;
         }

@@ -6,7 +6,9 @@
  *     world replaced FILE      a file that it has emptied and written anew
  *     world unread FILE        a file that the failing run never opened
  *     world name FILE          whether a file is there that it has removed
+ *     world fault              what the kernel says of a buffer that is not there
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,15 +57,22 @@ static void first(const char *mode, const char *file) {
         close(fd);
     } else if (!strcmp(mode, "name")) {
         if (unlink(file) != 0) exit(9);
-    } else if (strcmp(mode, "unread")) {
+    } else if (strcmp(mode, "unread") && strcmp(mode, "fault")) {
         if (read(0, buffer, 4) != 4 || write(1, buffer, 4) != 4) exit(10);
     }
+}
+
+/* A write of bytes that are not there fails; it must not be taken for one that wrote nothing and is made again. */
+static void fault(void) {
+    while (write(1, (void *)64, 1L << 40) == 0) {}
+    printf("%d\n", errno == EFAULT);
 }
 
 static void rest(const char *mode, const char *file) {
     if (!strcmp(mode, "input")) copy(0, 1);
     else if (!strcmp(mode, "child")) through_child();
     else if (!strcmp(mode, "name")) puts(access(file, F_OK) == 0 ? "there" : "gone");
+    else if (!strcmp(mode, "fault")) fault();
     else copy_file(file);
 }
 

@@ -31,6 +31,7 @@ pub enum Came {
 
 /// The guest makes a call.
 pub fn call(e: &mut Engine, t: &mut Thread, g: &mut Gate, pc: u64, number: u64, args: &Args) {
+    super::look_for_host(e);
     if !schedule::at_call(e, t, g, pc, number, args) {
         return super::next_turn(e, t, g);
     }

@@ -15,6 +15,7 @@ use crate::syscalls::process::read_string;
 use crate::syscalls::table::{self, Args};
 use crate::syscalls::{Call, Outcome};
 use crate::threads::Thread;
+use alloc::vec::Vec;
 use model::log::{Answer, CallRecord, DescriptorKind};
 
 /// The recorded answer holds: what it does to the world.
@@ -134,16 +135,30 @@ fn write_as_recorded(e: &mut Engine, t: &mut Thread, record: &CallRecord) -> Cam
     }
 }
 
-/// Sends what a call writes to a standard stream, at most so much; answers how much that was.
+/// Sends what a call writes to a standard stream, at most so much; answers as the kernel does: how much that was, or
+/// `EFAULT` where nothing could be read. An altered guest may say any length, so no more is taken at once than is there.
 pub fn put_out(e: &mut Engine, stream: u8, number: u64, args: &Args, most: u64) -> i64 {
-    let mut left = most;
-    for (at, len) in buffers(number, args) {
-        let mut bytes = alloc::vec![0; len.min(left).min(1 << 24) as usize];
-        let got = sys::read_guest(at, &mut bytes);
-        super::output(e, stream, &bytes[..got]);
-        left -= got as u64;
+    const PIECE: u64 = 64 << 10;
+    let (mut left, mut asked) = (most, 0);
+    let mut piece = Vec::new();
+    'buffers: for (at, len) in buffers(number, args) {
+        let len = len.min(left);
+        asked += len;
+        let mut done = 0;
+        while done < len {
+            piece.resize((len - done).min(PIECE) as usize, 0);
+            let got = sys::read_guest(at.wrapping_add(done), &mut piece);
+            super::output(e, stream, &piece[..got]);
+            (left, done) = (left - got as u64, done + got as u64);
+            if got < piece.len() {
+                break 'buffers;
+            }
+        }
     }
-    (most - left) as i64
+    match most - left {
+        0 if asked > 0 => -err::EFAULT,
+        n => n as i64,
+    }
 }
 
 /// A wait ends when it was recorded to end, which a guest must be prepared for; who waits here is woken as the guest says.
