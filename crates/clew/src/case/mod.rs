@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 pub use again::{Way, until_it_fails};
 pub use bench::{Bench, Witness, alteration};
 pub use branches::Branches;
-pub use check::{LONGEST as LONGEST_CHECK, run_check};
+pub use check::{LONGEST as LONGEST_CHECK, run_check, run_check_of, works as check_works};
 pub use choose::{is_from_outside, main_unit, numbers};
 pub use code::{At, Code, Place, Where};
 pub use left::Left;

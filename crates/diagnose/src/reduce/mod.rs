@@ -23,7 +23,7 @@ mod tested;
 
 pub use difference::Hunk;
 pub use input::{Grain, Input};
-pub use isolate::{Start, isolate, passing_part};
+pub use isolate::{Isolated, Start, isolate, passing_part};
 pub use tested::{Outcome, Tally, Tested, Tests};
 
 use crate::trials::Stop;
