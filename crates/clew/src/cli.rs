@@ -22,7 +22,7 @@ pub use debugger::Gdb;
 pub use oracle::Oracle;
 pub use recordings::{Info, Ls, Pack, Rm};
 pub use reduce::{Reduce, Source};
-pub use search::{Order, Search};
+pub use search::{InputBytes, Order, Search};
 pub use slice::Slice;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;

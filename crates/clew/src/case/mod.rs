@@ -11,13 +11,14 @@ pub mod branches;
 mod check;
 mod choose;
 mod code;
+pub mod input;
 pub mod left;
 mod make;
 mod reference;
 mod refusal;
 pub mod words;
 
-use crate::cli::Oracle as OracleOptions;
+use crate::cli::{InputBytes, Oracle as OracleOptions};
 use crate::guest::{Failed, start_engine};
 use crate::home::{self, Opened};
 use crate::message::Messages;
@@ -57,6 +58,8 @@ pub struct Ask<'a> {
     pub command: &'a [std::ffi::OsString],
     pub budget: Duration,
     pub jobs: Option<usize>,
+    /// Of all input only these bytes count.
+    pub input: Option<&'a InputBytes>,
     /// Nothing is to be told but the answer.
     pub quiet: bool,
 }
@@ -69,6 +72,7 @@ impl<'a> Ask<'a> {
             command: &options.command,
             budget: options.budget,
             jobs: options.jobs.map(NonZeroUsize::get),
+            input: options.input_bytes.as_ref(),
             quiet: options.quiet || options.json,
         }
     }
@@ -125,6 +129,8 @@ pub struct Case<'a> {
     pub code: Code,
     /// The user's own check.
     pub script: Option<&'a str>,
+    /// Of all input only these bytes count.
+    pub input: Option<&'a InputBytes>,
     pub interrupted: Arc<AtomicBool>,
     pub begun: Instant,
     pub until: Instant,
@@ -163,6 +169,7 @@ impl<'a> Case<'a> {
             oracle,
             code,
             script: ask.oracle.check.as_deref(),
+            input: ask.input,
             interrupted: ready.interrupted.clone(),
             begun,
             until: begun + ask.budget,

@@ -1,10 +1,12 @@
 //! Options of all verbs that search by trials.
 
-use super::Oracle;
 use super::oracle::duration;
+use super::{Oracle, Source};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// What fails, what "works" means, and how long to search.
@@ -19,6 +21,9 @@ pub struct Search {
     /// Trials at the same time; as many as there are processors if nobody says otherwise
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
+    /// Of all input only these bytes count, as `clew reduce --isolate` names them: FILE:3,7-9 or stdin:3,7-9
+    #[arg(long, value_name = "FILE:BYTES")]
+    pub input_bytes: Option<InputBytes>,
     /// Print the answer only
     #[arg(short, long)]
     pub quiet: bool,
@@ -33,6 +38,29 @@ pub struct Search {
     pub oracle: Oracle,
 }
 
+/// Bytes of an input.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InputBytes {
+    pub source: Source,
+    pub ranges: Vec<Range<u64>>,
+}
+
+impl FromStr for InputBytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<InputBytes, String> {
+        let wrong = || "write FILE:BYTES or stdin:BYTES, BYTES as in 3,7-9, counted from 0".to_owned();
+        let (name, list) = text.rsplit_once(':').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
+        let range = |text: &str| {
+            let (first, last) = text.split_once('-').unwrap_or((text, text));
+            let [first, last] = [first, last].map(|n| n.parse::<u64>().ok());
+            first.zip(last).filter(|(first, last)| first <= last && *last < u64::MAX).map(|(f, l)| f..l + 1)
+        };
+        let ranges: Option<Vec<Range<u64>>> = list.split(',').map(range).collect();
+        Ok(InputBytes { source: Source::from(OsString::from(name)), ranges: ranges.ok_or_else(wrong)? })
+    }
+}
+
 /// In which order changes are tried.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
@@ -40,4 +68,20 @@ pub enum Order {
     Lefs,
     /// What the failure depends on first: near it, seldom executed, and reached by the input
     Prior,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_an_input_are_a_name_and_numbers() {
+        let bytes = |text: &str| text.parse::<InputBytes>();
+        let file = InputBytes { source: Source::File("a:b".into()), ranges: vec![3..4, 7..10] };
+        assert_eq!(bytes("a:b:3,7-9"), Ok(file));
+        assert_eq!(bytes("stdin:0"), Ok(InputBytes { source: Source::Stdin, ranges: vec![0..1] }));
+        for wrong in ["", "stdin", ":3", "f:", "f:x", "f:9-7", "f:1,", "f:-1"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
 }
