@@ -28,7 +28,7 @@ fn given(test: &str, guest: &str, input: &str) -> Given {
 impl Given {
     /// `clew reduce` with these options on the input file.
     fn reduce(&self, options: &[&str]) -> Output {
-        let mut reduce = self.place.clew(["reduce", "--budget", "90s"]);
+        let mut reduce = self.place.clew(["reduce"]);
         reduce.args(options).arg("--input").arg(&self.input).arg("--").arg(&self.program).arg("@@");
         finish(reduce, b"")
     }
@@ -221,6 +221,16 @@ fn an_input_that_makes_it_hang_is_made_smaller() {
 }
 
 #[test]
+fn a_search_without_time_tells_what_it_has() {
+    let given = given("reduce-no-time", "reduce_groups", "(a)\n)\n");
+    let output = given.reduce(&["--json", "--budget", "0s"]);
+    let answer = answer(&output);
+    assert_eq!((output.status.code(), &answer["failing"]["text"]), (Some(1), &"(a)\n)\n".into()), "{answer:#}");
+    assert!(answer["limits"][0].as_str().is_some_and(|l| l.starts_with("the time ran out")), "{answer:#}");
+    given.done();
+}
+
+#[test]
 fn an_interrupted_search_tells_what_it_has_and_leaves_nothing_behind() {
     let given = given("reduce-interrupted", "reduce_waits", "ab!cd\n");
     let pipe = given.place.folder.join("pipe");
@@ -301,6 +311,13 @@ fn only_the_bytes_that_make_the_difference_are_followed_forward() {
     assert!(some.contains(&at("/* critical")) && some.contains(&at("/* difference")), "{some:?} {answer:#}");
     assert!(!some.contains(&at("/* other")) && !some.contains(&at("/* elsewhere")), "{some:?} {answer:#}");
     assert_eq!(answer["candidates"][0]["line"], at("/* critical"), "{answer:#}");
+    let mut why = given.place.clew(["why", "--json", "--budget", "90s", "--check", "grep -v -q 2", "--isolate"]);
+    why.arg(&given.input).arg("--").arg(&given.program).arg("@@");
+    let output = finish(why, b"");
+    let found = common::searching::answer(&output);
+    assert_eq!(found["candidates"][0]["line"], at("/* critical"), "{found:#}");
+    let counts = format!("of all input only {}:2 counts", given.input.display());
+    assert!(found["limits"].as_array().is_some_and(|all| all.contains(&counts.clone().into())), "{counts}: {found:#}");
     let (_, answer) = lines(Some("100"));
     let limits = answer["limits"].as_array().expect("a list");
     assert!(limits.iter().any(|l| l.as_str().is_some_and(|l| l.contains("were not read"))), "{answer:#}");

@@ -18,7 +18,7 @@ mod reference;
 mod refusal;
 pub mod words;
 
-use crate::cli::{InputBytes, Oracle as OracleOptions};
+use crate::cli::{InputBytes, Oracle as OracleOptions, Source};
 use crate::guest::{Failed, start_engine};
 use crate::home::{self, Opened};
 use crate::message::Messages;
@@ -60,6 +60,8 @@ pub struct Ask<'a> {
     pub jobs: Option<usize>,
     /// Of all input only these bytes count.
     pub input: Option<&'a InputBytes>,
+    /// The bytes of this input that make the difference are to be found first.
+    pub isolate: Option<&'a Source>,
     /// Nothing is to be told but the answer.
     pub quiet: bool,
 }
@@ -73,6 +75,7 @@ impl<'a> Ask<'a> {
             budget: options.budget,
             jobs: options.jobs.map(NonZeroUsize::get),
             input: options.input_bytes.as_ref(),
+            isolate: options.isolate.as_ref(),
             quiet: options.quiet || options.json,
         }
     }
@@ -217,6 +220,7 @@ impl<'a> Case<'a> {
         let recording = &self.opened.recording;
         let unit = self.unit;
         let mut limits: Vec<String> = self.way.remark().into_iter().collect();
+        limits.extend(self.input.map(|bytes| format!("of all input only {bytes} counts")));
         if let Ok(unit) = recording.unit(&unit) {
             limits.extend(unit.inexact.iter().map(|(n, why)| format!("inexact from record {n} on: {why}")));
         }

@@ -90,8 +90,9 @@ impl std::fmt::Display for Source {
 }
 
 /// How inputs are made smaller.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Method {
+    #[default]
     Ddmin,
 }
 

@@ -1,6 +1,6 @@
 //! What was found, for people and as JSON.
 
-use crate::cli::Source;
+use crate::cli::{InputBytes, Source};
 use crate::message::Paint;
 use crate::show::count;
 use diagnose::Stop;
@@ -150,21 +150,23 @@ impl Answer {
                 show_around(out, &input.bytes, at);
             }
         }
-        if let Some(option) = self.option(pair) {
-            let origins = pair.origins();
-            let bytes = if origins.len() == 1 { "this is byte" } else { "these are bytes" };
-            let _ = writeln!(out, "\nin {} {bytes} {}", self.input, ranges(&origins));
-            let _ = writeln!(out, "to search from there: clew why {option} …, or clew switch --order prior {option} …");
+        if let Some(option) = self.option() {
+            let _ =
+                writeln!(out, "\nto search from there: clew why {option} …, or clew switch --order prior {option} …");
         }
     }
 
-    /// The option with which other verbs look at what these bytes led to.
-    fn option(&self, pair: &Isolated) -> Option<String> {
+    /// The bytes of the given input that make the difference.
+    pub fn bytes(&self) -> Option<InputBytes> {
+        let Found::Pair(pair) = &self.found else { return None };
         let origins = pair.origins();
-        (!origins.is_empty()).then(|| {
-            let name = crate::show::word(&OsString::from(format!("{}:{}", self.input, ranges(&origins))));
-            format!("--input-bytes {name}")
-        })
+        (!origins.is_empty()).then(|| InputBytes::new(self.input.clone(), &origins))
+    }
+
+    /// The option with which other verbs look at what these bytes led to.
+    fn option(&self) -> Option<String> {
+        let bytes = OsString::from(self.bytes()?.to_string());
+        Some(format!("--input-bytes {}", crate::show::word(&bytes)))
     }
 
     /// One JSON document.
@@ -184,7 +186,7 @@ impl Answer {
                 document["passing"] = value(&pair.passing);
                 document["difference"] = pair.hunks().iter().map(|h| hunk(pair, h)).collect();
                 document["origins"] = json!(pair.origins());
-                document["option"] = json!(self.option(pair));
+                document["option"] = json!(self.option());
             }
             Found::Nothing { empty_fails, .. } => document["fails_without_input"] = json!(empty_fails),
         }
@@ -253,22 +255,6 @@ fn line_of(bytes: &[u8], at: usize) -> usize {
     bytes[..at].iter().filter(|b| **b == b'\n').count() + 1
 }
 
-/// `3,7-9`.
-pub fn ranges(numbers: &[u64]) -> String {
-    let mut all: Vec<Range<u64>> = Vec::new();
-    for n in numbers {
-        match all.last_mut().filter(|last| last.end == *n) {
-            Some(last) => last.end = n + 1,
-            None => all.push(*n..n + 1),
-        }
-    }
-    let one = |r: &Range<u64>| match r.end - r.start {
-        1 => r.start.to_string(),
-        _ => format!("{}-{}", r.start, r.end - 1),
-    };
-    all.iter().map(one).collect::<Vec<_>>().join(",")
-}
-
 fn value(input: &Input) -> Value {
     let bytes = &input.bytes;
     let mut value = json!({ "bytes": bytes.len() });
@@ -291,13 +277,6 @@ fn hunk(pair: &Isolated, hunk: &Hunk) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_in_a_row_are_told_together() {
-        assert_eq!(ranges(&[]), "");
-        assert_eq!(ranges(&[3]), "3");
-        assert_eq!(ranges(&[3, 4, 5, 9, 11, 12]), "3-5,9,11-12");
-    }
 
     #[test]
     fn foreign_bytes_do_nothing_to_a_terminal() {

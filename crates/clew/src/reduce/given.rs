@@ -151,6 +151,12 @@ fn too_long() -> String {
     format!("it is longer than {} MiB", LONGEST >> 20)
 }
 
+/// A command with the name of the file itself where the mark is.
+pub fn named(command: &[OsString], path: &Path) -> Vec<OsString> {
+    let replaced = |(n, word): (usize, &OsString)| if n == 0 { word.clone() } else { replace(word, path) };
+    command.iter().enumerate().map(replaced).collect()
+}
+
 fn contains(word: &OsStr, mark: &[u8]) -> bool {
     word.as_bytes().windows(mark.len()).any(|w| w == mark)
 }

@@ -12,6 +12,7 @@
 //! May miss: failures that do not show with the same input each time; the result is run once more, and the answer says if
 //! that comes to something else.
 
+mod ahead;
 mod answer;
 mod given;
 mod judge;
@@ -26,6 +27,7 @@ use crate::message::{self, Messages, Paint};
 use crate::scratch::Scratch;
 use crate::startup::Startup;
 use crate::{find, status};
+pub use ahead::isolate_ahead;
 use answer::{Answer, Found};
 use diagnose::Stop;
 use diagnose::reduce::{self, Input, Outcome, Start, Tally, Tested, Tests};
