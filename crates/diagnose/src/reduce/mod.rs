@@ -8,7 +8,7 @@
 //! What a test is comes through [`Tests`]; each input is tested once ([`Tested`]).
 //!
 //! Guarantees: unless it was stopped, no single byte can be left out of the result of [`smallest`] without another
-//! outcome, and no single difference of the result of [`isolate`] can be taken over or undone with a clear outcome
+//! outcome, and no single difference of the result of [`fn@isolate`] can be taken over or undone with a clear outcome
 //! (1-minimal). The result does not depend on how many tests are made at the same time.
 //! May miss: smaller results that need several bytes to go at once; inputs whose outcome changes from run to run.
 //! Source: A. Zeller, R. Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", IEEE TSE 28(2), 2002.
