@@ -9,8 +9,8 @@
 //! predicate was found, FiChop is what is left to read, by dependences from the symptom.
 //!
 //! Guarantees: lines are the program's own; what library code did counts where it was called.
-//! May miss: what is beyond the window that `why::symptom` traces; all input counts, not only the part that makes the
-//! failure.
+//! May miss: what is beyond the window that `why::symptom` traces; all input counts, unless `--input-bytes` names the part
+//! that makes the failure.
 
 use crate::case::{Bench, Case, Refusal, is_raised};
 use crate::dual::Beside;
@@ -82,7 +82,7 @@ impl Chops {
             }
         };
         let mut work = Work::new(&symptom, &mapped);
-        let input = slice::from_input(&symptom.window, &symptom.slice, &told, &mut stop);
+        let input = slice::from_input(&symptom.window, &symptom.slice, &symptom.told, &mut stop);
         // Of half a walk nobody knows what it would still have reached.
         let is_half = input.cut && !symptom.slice.cut;
         let input = Some(input).filter(|chop| chop.size > 0 && !is_half);

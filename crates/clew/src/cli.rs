@@ -5,6 +5,7 @@
 mod debugger;
 mod oracle;
 mod recordings;
+mod reduce;
 mod search;
 mod slice;
 mod suppress;
@@ -20,7 +21,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use debugger::Gdb;
 pub use oracle::Oracle;
 pub use recordings::{Info, Ls, Pack, Rm};
-pub use search::{Order, Search};
+pub use reduce::{Reduce, Source};
+pub use search::{InputBytes, Order, Search};
 pub use slice::Slice;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -44,6 +46,7 @@ const STYLES: Styles =
   clew slice --crash latest                     what led to the crash
   clew switch --expect good.txt -- ./prog       which branch, taken the other way, makes it work
   clew suppress --expect good.txt -- ./prog     which statement or call, left out, makes it work
+  clew reduce --input in.txt -- ./prog @@       the smallest input that still fails
   clew doctor                                   see what works on this machine"
 )]
 pub struct Cli {
@@ -85,6 +88,8 @@ pub enum Verb {
     Switch(Switch),
     /// Find the statement, call or function that makes a failing program work when it is left out once
     Suppress(Suppress),
+    /// Make a failing input small, or find what makes the difference between a passing and a failing one
+    Reduce(Reduce),
     /// Show what made a value so: the lines that a crash, an output or a variable depended on
     Slice(Slice),
     /// Show what Clew does on a small program with a bug

@@ -24,6 +24,7 @@ mod message;
 mod pack;
 mod place;
 mod record;
+mod reduce;
 mod replay;
 mod rm;
 mod run;
@@ -90,6 +91,7 @@ fn dispatch(mut startup: Startup) -> i32 {
         cli::Verb::Why(options) => why::run(&options, parsed.color, startup),
         cli::Verb::Switch(options) => switch::run(&options, parsed.color, startup),
         cli::Verb::Suppress(options) => suppress::run(&options, parsed.color, startup),
+        cli::Verb::Reduce(options) => reduce::run(&options, parsed.color, startup),
         cli::Verb::Slice(options) => slice::run(&options, parsed.color, startup),
         cli::Verb::Demo(options) => demo::run(&options, parsed.color, startup),
         cli::Verb::Doctor(options) => doctor::run(&options, parsed.color, startup),

@@ -31,11 +31,14 @@ impl Scratch {
         for n in 0..1000 {
             let path = place.join(format!("{NAME}{}-{n}", std::process::id()));
             let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
+            let is_made = made.is_ok();
             match made.and_then(|()| File::open(&path)) {
                 // Somebody who swept may have been faster than the lock.
                 Ok(folder) if is_locked(&folder) && path.is_dir() => return Ok(Scratch { path, _locked: folder }),
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                // Or even faster than that.
+                Err(e) if is_made && e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) => {
                     let place = path.display();
                     return Err(format!("cannot make the folder {place}: {e}; TMPDIR can name another place"));

@@ -53,6 +53,22 @@ impl<'a> Describe<'a> {
         lines
     }
 
+    /// The way to a crash, the innermost first: the file that holds the code and the function, or the place where nothing has
+    /// a name. Callers that are guessed are left out.
+    pub fn way(&self, crash: &Crash) -> Vec<(PathBuf, String)> {
+        let process = Crashed::new(crash, self.images);
+        let frames = backtrace(&process, MAX_LINES).frames;
+        let known = frames.iter().take_while(|f| f.origin != Origin::Guess).filter(|f| !f.trampoline);
+        let named = |frame: &StackFrame| match process.images.at(frame.at) {
+            Some((_, loaded, at)) => {
+                let function = frame.location.function.clone();
+                (loaded.image.path().to_owned(), function.unwrap_or_else(|| format!("+{at}")))
+            }
+            None => (PathBuf::new(), String::new()),
+        };
+        known.map(named).collect()
+    }
+
     /// The names of all callers, the innermost first, if the stack can be followed at all.
     fn unwound(&self, crash: &Crash) -> Option<Vec<String>> {
         let process = Crashed::new(crash, self.images);

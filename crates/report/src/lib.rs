@@ -15,7 +15,7 @@ mod html;
 mod json;
 mod sarif;
 mod text;
-mod words;
+pub mod words;
 
 pub use annotations::annotations;
 pub use html::html;

@@ -5,7 +5,8 @@
 //! FiChop  [`from_input`]   what the input had an influence on, of what the symptom depended on
 //! BiChop  [`within`]       those of BiS that are in FiChop
 //! ```
-//! The original takes the smallest difference of inputs that makes the failure; here all input counts, so FiChop is larger.
+//! The original takes the smallest difference of inputs that makes the failure; here all input counts, so FiChop is larger,
+//! unless calls say which bytes do ([`crate::window::CallEffects::input`]).
 //!
 //! May miss: what [`mod@crate::backward`] and [`mod@crate::influence`] miss.
 //! Source: X. Zhang, N. Gupta, R. Gupta, "Locating Faults Through Automated Predicate Switching", ICSE 2006, section 4.

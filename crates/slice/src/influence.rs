@@ -1,8 +1,8 @@
 //! What the input had an influence on: a forward walk that keeps one bit for each execution, and no graph.
 //!
-//! Input is what the program was told (the bytes that calls read, files that were mapped, the arguments); how many bytes
-//! came and whether calls failed is not. What start-up code does by itself, whatever the input, is told apart so from what
-//! the input made the program do.
+//! Input is what the program was told (the bytes that calls read, files that were mapped, the arguments), or only a part of
+//! it ([`CallEffects::input`]); how many bytes came and whether calls failed is not. What start-up code does by itself,
+//! whatever the input, is told apart so from what the input made the program do.
 //!
 //! May miss: what [`mod@crate::backward`] misses, and values that system calls pass on.
 
@@ -250,13 +250,44 @@ impl<F: FnMut(u32, u16)> Walk<'_, F> {
     fn call(&mut self, effects: Option<&CallEffects>) {
         self.regs[usize::from(RegId::RAX.0)] = 0;
         let Some(effects) = effects else { return };
-        let delivers = DELIVER.contains(&effects.nr) && !self.linking;
+        let delivers = DELIVER.contains(&effects.nr) && !self.linking && effects.input.is_none();
         for (addr, len) in &effects.writes {
             self.mem.set(*addr, *len, delivers);
         }
         if let Some((addr, len)) = syscalls::maps(effects) {
             let file = effects.nr == MMAP && effects.args[3] & ANONYMOUS == 0;
-            self.mem.set(addr, len, file && !self.linking);
+            self.mem.set(addr, len, file && !self.linking && effects.input.is_none());
         }
+        for (addr, len) in effects.input.iter().flatten() {
+            self.mem.set(*addr, *len, true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::made::{Known, Made};
+
+    const BUFFER: u64 = 0x5000;
+
+    /// Which of two loads, of the first and of the second half of what a call read, have input.
+    fn check_input(input: Option<Vec<(u64, u64)>>, expected: [bool; 2]) {
+        let mut made = Made::default();
+        // mov eax, [rsi], of either half
+        let load = made.block(0x2000, "8b 06");
+        made.call(CallEffects { writes: vec![(BUFFER, 8)], result: 8, input, ..CallEffects::default() });
+        made.ran(load, &[BUFFER]);
+        made.ran(load, &[BUFFER + 4]);
+        let window = made.window(&mut Known::default());
+        let found = influence(&window, &[], false, &mut || false);
+        assert_eq!([1, 2].map(|execution| found.has(execution)), expected);
+    }
+
+    #[test]
+    fn of_what_a_call_read_only_the_bytes_that_count_are_input() {
+        check_input(None, [true, true]);
+        check_input(Some(vec![(BUFFER + 5, 1)]), [false, true]);
+        check_input(Some(Vec::new()), [false, false]);
     }
 }

@@ -42,6 +42,8 @@ pub struct CallEffects {
     /// Number of its record in the log, and the tick at which it was made.
     pub record: u64,
     pub tick: u64,
+    /// Which of the memory that it filled or mapped holds input; nothing said: all of what reads and maps files.
+    pub input: Option<Vec<(u64, u64)>>,
 }
 
 /// The traced stretch.

@@ -6,6 +6,7 @@
 use super::{Ask, Ready, Refusal};
 use crate::home;
 use crate::message::Messages;
+use crate::reduce::isolate_ahead;
 use crate::startup::Startup;
 use recording::Home;
 use rustix::fs::{SeekFrom, seek};
@@ -47,6 +48,17 @@ pub fn until_it_fails<T>(
     search: impl Fn(&Ready<'_>, &EngineProgram) -> Result<T, Refusal>,
 ) -> Result<T, Refusal> {
     let begun = Instant::now();
+    let ahead = ask.isolate.map(|source| isolate_ahead(source, &ask, startup)).transpose()?;
+    let ask = match &ahead {
+        Some(ahead) => {
+            if !ask.quiet {
+                messages.note(&ahead.words);
+            }
+            let budget = ask.budget.saturating_sub(begun.elapsed());
+            Ask { input: ahead.bytes.as_ref(), command: &ahead.command, budget, ..ask }
+        }
+        None => ask,
+    };
     let input = seek(rustix::stdio::stdin(), SeekFrom::Current(0)).ok();
     let has_input_again = input.is_some() || rustix::termios::isatty(rustix::stdio::stdin());
     let mut ways = vec![Way::Native, Way::Usual];

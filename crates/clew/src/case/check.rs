@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,8 @@ pub const LONGEST: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// What a shell answers when it cannot run a command, or does not find it.
 const CANNOT_RUN: [i32; 2] = [126, 127];
+/// The variable with the name of the input.
+const INPUT: &str = "CLEW_INPUT";
 /// Of what a script complains about, as much is told.
 const MOST_SAID: usize = 200;
 
@@ -29,14 +32,19 @@ enum Said {
 
 /// Does the script take this output for right, within a limit of time and before `until`?
 pub fn run_check(script: &str, output: &[u8], until: Instant) -> bool {
-    ask(&["-c", script], output, until) == Said::Right
+    ask(&["-c", script], output, None, until) == Said::Right
+}
+
+/// The same of a script that may look at the input of the run too, whose name is in `CLEW_INPUT`.
+pub fn run_check_of(script: &str, output: &[u8], input: &Path, until: Instant) -> bool {
+    ask(&["-c", script], output, Some(input), until) == Said::Right
 }
 
 /// Can the script judge this output at all? Says why not.
-pub fn works(script: &str, output: &[u8]) -> Result<(), String> {
+pub fn works(script: &str, output: &[u8], input: Option<&Path>) -> Result<(), String> {
     let until = Instant::now() + LONGEST;
-    let read_only = ask(&["-n", "-c", script], &[], until);
-    let why = match (read_only, ask(&["-c", script], output, until)) {
+    let read_only = ask(&["-n", "-c", script], &[], input, until);
+    let why = match (read_only, ask(&["-c", script], output, input, until)) {
         (Said::Nothing(why), _) | (Said::Right, Said::Nothing(why)) => why,
         (Said::Wrong, _) => "the shell does not understand it".to_owned(),
         (Said::Right, _) => return Ok(()),
@@ -44,7 +52,7 @@ pub fn works(script: &str, output: &[u8]) -> Result<(), String> {
     Err(format!("the script of --check judges nothing: {why}; it must exit with 0 if what it reads is right"))
 }
 
-fn ask(arguments: &[&str], output: &[u8], until: Instant) -> Said {
+fn ask(arguments: &[&str], output: &[u8], input: Option<&Path>, until: Instant) -> Said {
     let nothing = |why: &dyn std::fmt::Display| Said::Nothing(why.to_string());
     let (mut file, mut said) = match (in_memory(), in_memory()) {
         (Ok(file), Ok(said)) => (file, said),
@@ -56,6 +64,7 @@ fn ask(arguments: &[&str], output: &[u8], until: Instant) -> Said {
     };
     let mut command = Command::new("/bin/sh");
     command.args(arguments).stdin(file).stdout(Stdio::null()).stderr(complaints).process_group(0);
+    command.envs(input.map(|path| (INPUT, path)));
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(e) => return nothing(&e),
@@ -105,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_script_that_cannot_judge_is_told_from_one_that_says_no() {
-        let text = |script: &str| works(script, b"right\n").err().unwrap_or_default();
+        let text = |script: &str| works(script, b"right\n", None).err().unwrap_or_default();
         assert_eq!(text("grep -q right"), "");
         assert_eq!(text("grep -q wrong"), "");
         assert_eq!(text("exit 2"), "");

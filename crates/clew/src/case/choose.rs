@@ -36,7 +36,7 @@ impl Chooser<'_> {
         let main = main_unit(self.recording).ok_or_else(|| Refusal::usage("nothing was recorded"))?;
         if let Some(script) = &self.ask.oracle.check {
             let run = Run { output: self.written.all(), end: End::StillRunning, files: Vec::new() };
-            check::works(script, &run.stream(Stream::Stdout)).map_err(Refusal::usage)?;
+            check::works(script, &run.stream(Stream::Stdout), None).map_err(Refusal::usage)?;
         }
         if let Some(unit) = named {
             let failing = self.judge(unit).ok_or_else(|| self.passes(unit))?;

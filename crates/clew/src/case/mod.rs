@@ -11,13 +11,14 @@ pub mod branches;
 mod check;
 mod choose;
 mod code;
+pub mod input;
 pub mod left;
 mod make;
 mod reference;
 mod refusal;
 pub mod words;
 
-use crate::cli::Oracle as OracleOptions;
+use crate::cli::{InputBytes, Oracle as OracleOptions, Source};
 use crate::guest::{Failed, start_engine};
 use crate::home::{self, Opened};
 use crate::message::Messages;
@@ -36,7 +37,7 @@ use std::time::{Duration, Instant};
 pub use again::{Way, until_it_fails};
 pub use bench::{Bench, Witness, alteration};
 pub use branches::Branches;
-pub use check::{LONGEST as LONGEST_CHECK, run_check};
+pub use check::{LONGEST as LONGEST_CHECK, run_check, run_check_of, works as check_works};
 pub use choose::{is_from_outside, main_unit, numbers};
 pub use code::{At, Code, Place, Where};
 pub use left::Left;
@@ -57,6 +58,10 @@ pub struct Ask<'a> {
     pub command: &'a [std::ffi::OsString],
     pub budget: Duration,
     pub jobs: Option<usize>,
+    /// Of all input only these bytes count.
+    pub input: Option<&'a InputBytes>,
+    /// The bytes of this input that make the difference are to be found first.
+    pub isolate: Option<&'a Source>,
     /// Nothing is to be told but the answer.
     pub quiet: bool,
 }
@@ -69,6 +74,8 @@ impl<'a> Ask<'a> {
             command: &options.command,
             budget: options.budget,
             jobs: options.jobs.map(NonZeroUsize::get),
+            input: options.input_bytes.as_ref(),
+            isolate: options.isolate.as_ref(),
             quiet: options.quiet || options.json,
         }
     }
@@ -125,6 +132,8 @@ pub struct Case<'a> {
     pub code: Code,
     /// The user's own check.
     pub script: Option<&'a str>,
+    /// Of all input only these bytes count.
+    pub input: Option<&'a InputBytes>,
     pub interrupted: Arc<AtomicBool>,
     pub begun: Instant,
     pub until: Instant,
@@ -163,6 +172,7 @@ impl<'a> Case<'a> {
             oracle,
             code,
             script: ask.oracle.check.as_deref(),
+            input: ask.input,
             interrupted: ready.interrupted.clone(),
             begun,
             until: begun + ask.budget,
@@ -210,6 +220,7 @@ impl<'a> Case<'a> {
         let recording = &self.opened.recording;
         let unit = self.unit;
         let mut limits: Vec<String> = self.way.remark().into_iter().collect();
+        limits.extend(self.input.map(|bytes| format!("of all input only {bytes} counts")));
         if let Ok(unit) = recording.unit(&unit) {
             limits.extend(unit.inexact.iter().map(|(n, why)| format!("inexact from record {n} on: {why}")));
         }

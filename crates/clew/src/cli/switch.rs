@@ -18,6 +18,7 @@ use clap::Args;
   clew switch --timeout 2s --expect good.txt -- ./p  it hangs
   clew switch --expect good.txt latest               the newest recording
   clew switch --expect good.txt --lines latest       and what to read
+  clew switch --order prior --ref ./old --isolate in.txt -- ./new @@   what the bytes that make it fail led to first
   clew switch --expect good.txt --at parse.c:120#4 latest"
 )]
 pub struct Switch {

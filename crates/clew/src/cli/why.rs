@@ -19,6 +19,7 @@ use std::path::PathBuf;
   clew why -- ./prog input                       it crashes
   clew why --timeout 2s -- ./prog                it hangs
   clew why --expect-exit 0 latest                the newest recording
+  clew why --ref ./old --isolate in.txt -- ./new @@   find the bytes that make it fail first
   clew why --expect good.txt --html why.html -- ./prog input"
 )]
 pub struct Why {

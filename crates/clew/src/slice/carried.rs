@@ -12,6 +12,7 @@
 mod descriptors;
 mod ledger;
 
+pub use descriptors::Thing;
 use ledger::Ledger;
 pub use ledger::{Source, Unnamed};
 use model::log::{Answer, Bytes, CallRecord, Kind};
@@ -60,6 +61,11 @@ impl Carried {
     /// Did the call deliver bytes of something that was written to in the recording?
     pub fn knows(&self, unit: UnitName, record: u64) -> bool {
         self.ledger.knows(unit, record)
+    }
+
+    /// What a call delivered bytes of, or mapped, and from which place on.
+    pub fn delivered(&self, unit: UnitName, record: u64) -> Option<(&Thing, u64)> {
+        self.ledger.delivered(unit, record)
     }
 
     /// Where the byte at `offset` of what a call delivered comes from.

@@ -6,7 +6,7 @@
 //! ```
 
 mod across;
-mod carried;
+pub mod carried;
 pub mod criterion;
 pub mod facts;
 pub mod lines;

@@ -95,6 +95,18 @@ pub fn forked_since(
 
 /// What the system calls of a unit, and of its ancestors before its forks, wrote.
 pub fn calls(recording: &Recording, unit: &UnitName) -> Result<Vec<CallEffects>, String> {
+    calls_with_input(recording, unit, &mut |_, _| None)
+}
+
+/// Which of what a call of a unit delivered is input; nothing: all of it.
+pub type InputOf<'i> = &'i mut dyn FnMut(UnitName, &CallEffects) -> Option<Vec<(u64, u64)>>;
+
+/// The same, with the input that is named for each call.
+pub fn calls_with_input(
+    recording: &Recording,
+    unit: &UnitName,
+    input: InputOf<'_>,
+) -> Result<Vec<CallEffects>, String> {
     let lineage = recording.lineage(unit).map_err(|e| e.to_string())?;
     let mut calls = Vec::new();
     for (n, name) in lineage.iter().enumerate() {
@@ -109,7 +121,7 @@ pub fn calls(recording: &Recording, unit: &UnitName) -> Result<Vec<CallEffects>,
                     let writes = std::mem::take(&mut writes);
                     let Some(c) = CallRecord::decode(raw.payload) else { continue };
                     if Answer::from_u8(raw.flags) == Some(Answer::Value) {
-                        calls.push(CallEffects {
+                        let mut call = CallEffects {
                             pc: c.pc,
                             nr: u64::from(c.nr),
                             args: c.args,
@@ -117,7 +129,10 @@ pub fn calls(recording: &Recording, unit: &UnitName) -> Result<Vec<CallEffects>,
                             writes,
                             record: number,
                             tick: c.tick,
-                        });
+                            input: None,
+                        };
+                        call.input = input(*name, &call);
+                        calls.push(call);
                     }
                 }
                 _ => {}

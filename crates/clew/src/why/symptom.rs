@@ -1,7 +1,7 @@
 //! What the symptom depended on: the failure as the criterion of a slice.
 
 use super::vouched::{Vouched, right_bytes};
-use crate::case::{Case, Refusal, numbers};
+use crate::case::{Case, Refusal, input, numbers};
 use crate::cli::Slice as Options;
 use crate::slice::criterion::{Finder, Start};
 use crate::slice::facts::Program;
@@ -35,6 +35,8 @@ pub struct Symptom {
     pub start: Start,
     pub window: Window,
     pub slice: Slice,
+    /// What the program was told beside what it read: where that lies at the beginning.
+    pub told: Vec<(u64, u64)>,
     /// What the input decided about, and what it went into.
     influence: [slice::Influence; 2],
     /// What output that is right speaks for.
@@ -144,7 +146,11 @@ pub fn follow(
     if traced.cut {
         limits.push(format!("dependences were followed over about the last {WINDOW} million instructions"));
     }
-    let calls = tracing::calls(recording, &case.unit)?;
+    let (calls, is_read) = input::calls(case)?;
+    if !is_read {
+        limits.push("the bytes that --input-bytes names were not read before the failure: all input counts".into());
+    }
+    let told = input::told(case, is_read, told);
     let mut facts = Program::new(session, &mapped.loaded, &mapped.paths, true).map_err(|e| e.to_string())?;
     let window = traced.builder.finish(&mut facts, calls, Prepare { bypass: true, frames: true });
     let is_missing = match &case.failing.failure {
@@ -166,7 +172,8 @@ pub fn follow(
     }
     let influence = [false, true].map(|data_only| slice::influence(&window, told, data_only, &mut stop));
     let vouched = Vouched::by(&right, &window, &mut facts, &mut stop);
-    Ok(Symptom { start, window, slice, influence, vouched, facts: RefCell::new(facts), how, limits })
+    let told = told.to_vec();
+    Ok(Symptom { start, window, slice, told, influence, vouched, facts: RefCell::new(facts), how, limits })
 }
 
 impl Symptom {

@@ -260,8 +260,8 @@ fn what_a_call_delivered_comes_from_the_call() {
         args: [0, 0x5000, 8, 0, 0, 0],
         result: 8,
         writes: vec![(0x5000, 8)],
-        tick: 0,
         record: 1,
+        ..CallEffects::default()
     });
     made.ran(load, &[0x5000]);
     let (pcs, _) = made.slice(&mut Known::default(), &register(RAX, 0xff), &Options::default());

@@ -19,6 +19,8 @@ pub enum Thing {
     /// A pipe, or one direction between two sockets.
     Queue(u32),
     File(PathBuf),
+    /// The standard input that the recorder was given.
+    Stdin,
 }
 
 /// An open file, as the kernel has it: what it leads to when read and when written.
@@ -52,6 +54,8 @@ pub enum How {
         to: (usize, Option<u64>),
         keeps: bool,
     },
+    /// The file is mapped from a place of it on.
+    Map(usize, u64),
     /// The position is now at `len`.
     Seek(usize),
     /// A file was opened with its contents thrown away.
@@ -202,6 +206,8 @@ impl Unit {
             72 if b == F_DUPFD || b == F_DUPFD_CLOEXEC => self.copy(a, result),
             // socket, accept, memfd_create, eventfd2 and others that make descriptors of unknown things
             41 | 43 | 288 | 290 | 319 | 291 | 283 | 282 | 289 => _ = self.table.remove(&result),
+            // mmap
+            9 => self.mapped(call, all),
             // lseek
             8 => self.note(call, a, all, How::Seek),
             // read, readv, recvfrom, recvmsg; write, writev, sendto, sendmsg, vmsplice
@@ -272,6 +278,16 @@ impl Unit {
         }
     }
 
+    /// A mapping, of which the result is an address.
+    fn mapped(&self, call: &Call, all: &mut Followed) {
+        let [_, len, _, _, fd, offset] = call.call.args;
+        if let Some(description) = self.table.get(&fd) {
+            let Call { unit, record, .. } = *call;
+            let how = How::Map(*description, offset);
+            all.moved.push(Moved { unit, record, time: call.call.time, how, len });
+        }
+    }
+
     /// The kernel moved bytes; `places` are where offsets lie, 0 for the positions of the descriptors.
     fn carry(&self, call: &Call, from: (u64, u64), to: (u64, u64), keeps: bool, all: &mut Followed) {
         let (Some(a), Some(b)) = (self.table.get(&from.0), self.table.get(&to.0)) else { return };
@@ -315,6 +331,10 @@ impl Followed {
                     appends: flags & O_APPEND != 0,
                     start: d.position,
                 };
+                table.insert(fd, self.add(description));
+            } else if d.kind == DescriptorKind::Stdin {
+                let from = Some(Thing::Stdin);
+                let description = Description { from, start: d.position, ..Description::default() };
                 table.insert(fd, self.add(description));
             }
         }

@@ -49,6 +49,8 @@ struct Taken {
 pub struct Ledger {
     pieces: HashMap<Thing, Vec<Piece>>,
     taken: HashMap<(UnitName, u64), Taken>,
+    /// What calls mapped.
+    mapped: HashMap<(UnitName, u64), Taken>,
 }
 
 /// Where descriptions and queues are.
@@ -65,8 +67,8 @@ impl Positions {
     fn take(&mut self, thing: &Thing, (description, place): (usize, Option<u64>), len: u64, keeps: bool) -> u64 {
         let position = match (thing, place) {
             (Thing::Queue(_), _) => self.taken.entry(thing.clone()).or_default(),
-            (Thing::File(_), Some(place)) => return place,
-            (Thing::File(_), None) => &mut self.descriptions[description],
+            (Thing::File(_) | Thing::Stdin, Some(place)) => return place,
+            (Thing::File(_) | Thing::Stdin, None) => &mut self.descriptions[description],
         };
         let start = *position;
         *position += if keeps { 0 } else { len };
@@ -78,9 +80,9 @@ impl Positions {
         let end = self.ends.entry(thing.clone()).or_default();
         let start = match (thing, place) {
             (Thing::Queue(_), _) => *end,
-            (Thing::File(_), Some(place)) => place,
-            (Thing::File(_), None) if appends => *end,
-            (Thing::File(_), None) => self.descriptions[description],
+            (Thing::File(_) | Thing::Stdin, Some(place)) => place,
+            (Thing::File(_) | Thing::Stdin, None) if appends => *end,
+            (Thing::File(_) | Thing::Stdin, None) => self.descriptions[description],
         };
         *end = (*end).max(start + len);
         if place.is_none() {
@@ -102,6 +104,10 @@ impl Ledger {
         for (turn, m) in moved.iter().enumerate() {
             let (unit, record, len) = (m.unit, m.record, m.len);
             match m.how {
+                How::Map(d, start) => {
+                    let Some(thing) = descriptions[d].from.clone() else { continue };
+                    ledger.mapped.insert((unit, record), Taken { thing, start, len, turn });
+                }
                 How::Seek(d) => at.descriptions[d] = len,
                 How::Empty(d) => {
                     at.ends.extend(descriptions[d].to.clone().map(|thing| (thing, 0)));
@@ -138,6 +144,12 @@ impl Ledger {
     /// Did the call deliver bytes of something that was written to?
     pub fn knows(&self, unit: UnitName, record: u64) -> bool {
         self.taken.get(&(unit, record)).is_some_and(|t| self.pieces.contains_key(&t.thing))
+    }
+
+    /// What a call delivered or mapped, and from where on.
+    pub fn delivered(&self, unit: UnitName, record: u64) -> Option<(&Thing, u64)> {
+        let taken = self.taken.get(&(unit, record)).or_else(|| self.mapped.get(&(unit, record)))?;
+        Some((&taken.thing, taken.start))
     }
 
     /// Who wrote the byte at `offset` of what a call delivered.
