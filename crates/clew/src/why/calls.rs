@@ -87,6 +87,12 @@ impl Calls {
     }
 }
 
+/// The call that led to a segment.
+pub fn innermost(sites: &Sites<'_>, segment: u32) -> Option<u64> {
+    let call = Way { sites, above: HashMap::new() }.innermost(segment)?;
+    sites.call(call)
+}
+
 /// From branches up to the calls that led to them.
 struct Way<'a> {
     sites: &'a Sites<'a>,

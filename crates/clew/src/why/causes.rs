@@ -263,7 +263,10 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
     let what = match (&finding.trial.change, replacement) {
         (_, Some(Replacement { was, is, left_out, .. })) => match left_out {
             true => format!("if {line} does not store {} and {} stays there{which}", value(*was), value(*is)),
-            false => format!("if {line} stores {} instead of {}{which}", value(*is), value(*was)),
+            false => {
+                let verb = if c.is_argument { "passes" } else { "stores" };
+                format!("if {line} {verb} {} instead of {}{which}", value(*is), value(*was))
+            }
         },
         (Change::Force(true), _) => format!("with the branch in {line} always taken"),
         (Change::Force(false), _) => format!("with the branch in {line} never taken"),
@@ -400,10 +403,15 @@ pub fn difference(case: &Case<'_>) -> Option<Difference> {
     Some(Difference { stream: stream.to_string(), expected: expected?, found, offset })
 }
 
-/// Small numbers as people write them.
+/// Numbers as people write them: small ones, and what can only be a floating-point number.
 fn value(n: u64) -> String {
     const SMALL: u64 = 1 << 20;
-    if n < SMALL { n.to_string() } else { format!("{n:#x}") }
+    let double = f64::from_bits(n);
+    match n {
+        n if n < SMALL => n.to_string(),
+        n if n > 1 << 52 && double.is_normal() && (1e-9..1e15).contains(&double.abs()) => double.to_string(),
+        n => format!("{n:#x}"),
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -246,7 +246,7 @@ impl Searching<'_> {
         let Some(symptom) = symptom else { return };
         self.job.say("looking at values");
         let begun = Instant::now();
-        let until = begun + share(self.job.options.search.budget, 10);
+        let until = begun + share(self.job.options.search.budget, 15);
         let mut stop = || Instant::now() > until;
         match Values::find(symptom, told, &mut bench.session, &mut |pc| places.is_own(pc), &mut stop) {
             Ok(values) => self.gathered.values = values,

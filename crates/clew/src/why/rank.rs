@@ -3,7 +3,7 @@
 //! Proved ones come first; of those, the nearest to the symptom by dependences, the least often executed because of the
 //! input, and conditions of `if` before those of loops.
 
-use super::calls::Calls;
+use super::calls::{self, Calls};
 use super::functions::Functions;
 use super::gathered::Gathered;
 use super::places::Places;
@@ -45,6 +45,8 @@ pub struct Candidate<'a> {
     foreign: bool,
     /// It is the number that should have been printed.
     pub told: bool,
+    /// It is what a call hands over, at the place of the call.
+    pub is_argument: bool,
 }
 
 impl Candidate<'_> {
@@ -91,7 +93,7 @@ impl<'a> Ranking<'a> {
         // One or two branches under a call say nothing about it.
         let seen = symptom.zip(sites).filter(|_| functions.rate() > EASY);
         let calls = seen.map(|(s, sites)| Calls::count(gathered, s, sites, places));
-        let candidates = ranked(candidates(gathered, symptom, &functions, calls.as_ref(), places));
+        let candidates = ranked(candidates(gathered, symptom, &functions, calls.as_ref(), sites, places));
         Ranking { candidates, calls }
     }
 
@@ -153,6 +155,7 @@ fn candidates<'a>(
     symptom: Option<&Symptom>,
     functions: &Functions,
     calls: Option<&Calls>,
+    sites: Option<&Sites<'_>>,
     places: &mut Places<'_>,
 ) -> Vec<Candidate<'a>> {
     let mut list = Vec::new();
@@ -172,6 +175,7 @@ fn candidates<'a>(
             Some(r) => gathered.values.stores[r.store].execution.moment.pc,
             None => finding.trial.moment.pc,
         };
+        let told = gathered.is_told(finding);
         let influence = gathered.influence.get(&finding.trial.moment).copied().unwrap_or_default();
         let near = DISTANCE * f64::from(distance.min(FAR));
         let mut weight = near + f64::from(order::weight(0, often.of(pc, influence), influence));
@@ -182,10 +186,18 @@ fn candidates<'a>(
         if gathered.loops.contains(&pc) {
             weight += LOOP;
         }
-        let told = gathered.is_told(finding);
-        if finding.trial.change != Change::Flip && places.origins.is_opening(pc) {
-            // Where a function puts its arguments into its frame: they come from its caller.
-            continue;
+        let mut shown = pc;
+        let is_argument = finding.trial.change != Change::Flip && places.origins.is_opening(pc);
+        if is_argument {
+            // Where a function puts its arguments into its frame: they come from its caller. Of other values than the
+            // one that should have been printed nobody knows whether they are meant.
+            let call = node
+                .zip(symptom)
+                .zip(sites)
+                .filter(|_| told)
+                .and_then(|((n, s), sites)| calls::innermost(sites, s.slice.nodes[n as usize].segment));
+            let Some(call) = call else { continue };
+            shown = call;
         }
         if told {
             weight = TOLD;
@@ -193,8 +205,18 @@ fn candidates<'a>(
         let in_slice = node.zip(symptom).map(|(n, s)| &s.slice.nodes[n as usize]).map(|n| (n.execution, n.insn));
         let outside = gathered.outside.get(&finding.trial.moment).map(|i| (i.execution, i.insn));
         let at = in_slice.or(outside);
-        let foreign = !places.is_own(pc);
-        list.push(Candidate { finding, node, at, distance, weight, place: places.of(pc), foreign, told });
+        let foreign = !places.is_own(shown);
+        list.push(Candidate {
+            finding,
+            node,
+            at,
+            distance,
+            weight,
+            place: places.of(shown),
+            foreign,
+            told,
+            is_argument,
+        });
     }
     list
 }
