@@ -211,6 +211,7 @@ impl<'a> Case<'a> {
         let unit = self.unit;
         let mut limits: Vec<String> = self.way.remark().into_iter().collect();
         if let Ok(unit) = recording.unit(&unit) {
+            limits.extend(unit.missing().map(|m| m.to_string()));
             limits.extend(unit.inexact.iter().map(|(n, why)| format!("inexact from record {n} on: {why}")));
         }
         if recording.units().len() > 1 {
