@@ -59,11 +59,7 @@ impl Compressor {
 
 impl Recorder {
     pub fn new(folder: Folder) -> Recorder {
-        Recorder {
-            folder: Arc::new(folder),
-            compressor: Mutex::default(),
-            region: [None; 2],
-        }
+        Recorder { folder: Arc::new(folder), compressor: Mutex::default(), region: [None; 2] }
     }
 
     /// Only this stretch of the run is recorded.

@@ -42,7 +42,11 @@ impl Engine {
         let room = match segments::prepare(self.hidden.folder, &name) {
             Ok(()) => Some(name),
             Err(errno) => {
-                self.note_loss(&alloc::format!("a child of process {} is not recorded: {}", self.pid, stop::why(errno)));
+                self.note_loss(&alloc::format!(
+                    "a child of process {} is not recorded: {}",
+                    self.pid,
+                    stop::why(errno)
+                ));
                 None
             }
         };
