@@ -11,7 +11,7 @@ use crate::sys::{self, nr};
 pub fn wait_for_one(e: &mut Engine) {
     let mut status = 0u32;
     // SAFETY: waits for any child of ours; the kernel writes how it ended.
-    let r = unsafe { sys::raw(nr::WAIT4, [u64::MAX, &raw mut status as u64, 0, 0, 0, 0]) };
+    unsafe { sys::raw(nr::WAIT4, [u64::MAX, &raw mut status as u64, 0, 0, 0, 0]) };
     let r = replay(e);
     r.copies -= 1;
     // One that has told what became of it ends with 0.
