@@ -102,6 +102,7 @@ impl<'a> Facts<'a> {
                 "bytes": u.bytes,
                 "threads": u.threads,
                 "inexact": u.inexact.iter().map(|(r, why)| json!({ "record": r, "why": why })).collect::<Vec<_>>(),
+                "missing": u.missing().map(|m| m.to_string()).collect::<Vec<_>>(),
                 "damage": u.damage.as_ref().map(|(r, why)| json!({ "record": r, "why": why })),
                 "features": features(u),
             })
@@ -165,6 +166,9 @@ impl<'a> Facts<'a> {
         for (record, why) in &unit.inexact {
             let what = paint.middling("inexact");
             text.push_str(&format!("{indent}  {what} from record {record} on: {why}\n"));
+        }
+        for missing in unit.missing() {
+            text.push_str(&format!("{indent}  {}: {missing}\n", paint.bad("incomplete")));
         }
         if let Some((record, why)) = &unit.damage {
             text.push_str(&format!("{indent}  {} from record {record} on: {why}\n", paint.bad("damaged")));

@@ -7,7 +7,7 @@ use crate::place::{Unnamed, point};
 use crate::startup::Startup;
 use crate::{find, home, status};
 use model::region::RegionPoint;
-use model::wire::Config;
+use model::wire::{Config, LOSS};
 use recording::{Folder, Home, Meta, Status};
 use session::{Outcome, Recorder, Run};
 use std::path::Path;
@@ -65,15 +65,23 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
                 messages.error(&format!("nothing was recorded; is there room for {place} on that disk?"));
                 discard(recorder, &meta, startup);
             } else {
-                // Notes are left out when they are not wanted, but nobody may believe in a recording that is none.
-                if let Some(loss) = run.notes().find(|n| options.quiet && n.contains("will not replay")) {
-                    messages.error(loss);
-                }
+                tell_losses(&run, &messages);
                 meta.status = ending(&run);
                 finish(recorder, &meta, startup, &messages);
             }
             guest::tell_end(&run, options.quiet, &messages);
             guest::exit_status(&run.outcome)
+        }
+    }
+}
+
+/// Says at the end, wanted or not, that something is missing: nobody may believe in a recording that is none.
+pub fn tell_losses(run: &Run, messages: &Messages) {
+    let mut losses = run.notes().filter(|n| n.starts_with(LOSS));
+    if let Some(loss) = losses.next() {
+        match losses.count() {
+            0 => messages.error(loss),
+            more => messages.error(&format!("{loss}; and {more} more")),
         }
     }
 }
@@ -89,7 +97,7 @@ fn region(options: &Options, program: &Path) -> Result<(Option<RegionPoint>, Opt
 
 /// Is there no log because the run never came to where it was to begin?
 fn was_never_reached(options: &Options, run: &Run) -> bool {
-    options.from.is_some() && !run.notes().any(|note| note.contains("cannot be recorded"))
+    options.from.is_some() && !run.notes().any(|note| note.starts_with(LOSS))
 }
 
 pub fn finish(recorder: Recorder, meta: &Meta, startup: &Startup, messages: &Messages) {

@@ -37,7 +37,7 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
             differences.iter().for_each(|d| messages.error(d));
             status::NO
         }
-        Ok(_) if options.verify && is_incomplete(&opened.recording) => {
+        Ok(_) if options.verify && opened.recording.is_incomplete() => {
             messages.error("incomplete: what is there of the recording is identical, but something is missing");
             status::NO
         }
@@ -64,13 +64,6 @@ fn nothing_to_replay(recording: &Recording) -> String {
     }
 }
 
-/// Is something that was recorded no longer there?
-fn is_incomplete(recording: &Recording) -> bool {
-    !recording.unreadable().is_empty()
-        || recording.units().iter().any(|u| u.damage.is_some())
-        || recording.unrecorded().next().is_some()
-}
-
 /// Says what is known to be incomplete about a recording.
 fn tell_limits(recording: &Recording, messages: &Messages) {
     for unit in recording.units() {
@@ -81,9 +74,7 @@ fn tell_limits(recording: &Recording, messages: &Messages) {
             messages.note(&format!("the log of process {} is damaged from record {record} on: {why}", unit.name));
         }
     }
-    for pid in recording.unrecorded() {
-        messages.note(&format!("process {pid} could not be recorded: its output is missing"));
-    }
+    recording.missing().for_each(|missing| messages.note(&missing.to_string()));
     for (unit, why) in recording.unreadable() {
         messages.note(&format!("process {unit} cannot be replayed: {why}"));
     }

@@ -159,11 +159,17 @@ fn leave_host(config: &Config, control: &Control) {
         crate::signals::actions::tell_kernel(signal, crate::signals::actions::SIG_DFL, 0);
     }
     if config.dies_with_host {
-        // SAFETY: asks to be killed (9) when the parent ends (PR_SET_PDEATHSIG, 1).
-        unsafe { sys::raw3(nr::PRCTL, 1, 9, 0) };
-        if control.host_is_gone() {
-            sys::exit_group(125);
-        }
+        die_with_parent(control);
+    }
+}
+
+/// This process is killed when its parent ends. The kernel forgets that at a fork, so each copy asks for itself.
+pub fn die_with_parent(control: &Control) {
+    // SAFETY: asks to be killed (9) when the parent ends (PR_SET_PDEATHSIG, 1).
+    unsafe { sys::raw3(nr::PRCTL, 1, 9, 0) };
+    // It may have ended before it was asked for.
+    if control.host_is_gone() {
+        sys::exit_group(125);
     }
 }
 

@@ -90,6 +90,9 @@ pub enum Kind {
     Thread = 21,
 }
 
+/// A fork whose child has no log: there was no room for one.
+pub const FORK_UNRECORDED: u8 = 1;
+
 impl Kind {
     pub fn from_u8(v: u8) -> Option<Kind> {
         use Kind::*;

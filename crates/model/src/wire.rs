@@ -12,6 +12,9 @@ pub use crate::config::{Action, Config, Disturb, ForkEdge, Probe, RecordConfig, 
 /// Packets are kept below this, well under the default socket buffer.
 pub const MAX_PACKET: usize = 64 << 10;
 
+/// How a note begins that says that something is missing from a recording.
+pub const LOSS: &str = "the recording is incomplete: ";
+
 /// Registers of a thread at an instruction boundary, in hardware order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Registers {

@@ -43,15 +43,19 @@ pub fn private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
 
-/// Replaces a file in one step and gives it back locked for as long as it is open. The lock is taken before the name
-/// changes over, so that at no moment the name leads to an unlocked file.
+/// Makes or replaces a file in one step and gives it back locked for as long as it is open. The lock is taken before the
+/// name changes over, so that at no moment the name leads to an unlocked file.
 pub fn replace_locked(path: &Path, beside: &Path, bytes: &[u8]) -> io::Result<File> {
+    let replaces = fs::symlink_metadata(path).is_ok();
     let written = (|| {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(beside)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         file.write_all(bytes)?;
-        // Without this a power cut could leave the new name with nothing in it.
-        file.sync_data()?;
+        if replaces {
+            // Without this a power cut could leave the name with nothing in it. A file that is new has nothing to lose, and
+            // whoever waits for the disk here has not begun yet.
+            file.sync_data()?;
+        }
         fs::rename(beside, path)?;
         Ok(file)
     })();

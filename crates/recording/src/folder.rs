@@ -23,7 +23,7 @@ use crate::error::{Doing, Error, Kind, Result};
 use crate::home::Home;
 use crate::join;
 use crate::meta::{FILE, Meta};
-use crate::name::UnitName;
+use crate::name::{UnitName, prepared_by};
 use crate::segment::{self, Segment};
 use crate::store::Store;
 
@@ -182,6 +182,13 @@ impl Folder {
                     Err(e) if e.kind == Kind::Missing => (),
                     Err(e) => sealed.left.push(e),
                 }
+            }
+        }
+        // Room for a log that never began.
+        for name in disk::names_if_any(&units).doing("read", &units)? {
+            if prepared_by(&name).is_some_and(|unit| ended(unit.pid)) {
+                // Readers pass it over.
+                let _ = fs::remove_file(units.join(name));
             }
         }
         // A process that goes on may be in the middle of keeping a file.

@@ -227,6 +227,11 @@ impl Home {
     /// Removes the oldest recordings until all together take at most `cap` bytes. The one at `keep` stays, as do those
     /// that are being written.
     pub fn enforce_cap(&self, cap: u64, keep: &Path) -> Result<Vec<Removed>> {
+        // Where there is room and nothing was left behind, as nearly always, to look at sizes is enough.
+        let names = disk::names_if_any(&self.path).doing("read", &self.path)?;
+        if !names.iter().any(|n| is_left_over(n)) && folder_bytes(&self.path) <= cap {
+            return Ok(Vec::new());
+        }
         let entries = self.list()?;
         let contents: Vec<Vec<Piece>> = entries.iter().map(|e| pieces(&e.path)).collect();
         // Contents that several recordings share count once, and become free with the last of them.
@@ -261,8 +266,7 @@ impl Home {
     pub fn collect_garbage(&self) -> Result<u64> {
         for name in disk::names(&self.path).doing("read", &self.path)? {
             let path = self.path.join(&name);
-            let left_over = [".new-", ".gone-"].iter().any(|p| name.starts_with(p)) && is_old(&path);
-            if left_over && !disk::is_locked(&path.join(FILE)) {
+            if is_left_over(&name) && is_old(&path) && !disk::is_locked(&path.join(FILE)) {
                 let _ = fs::remove_dir_all(&path);
             }
         }
@@ -396,6 +400,11 @@ fn pieces(folder: &Path) -> Vec<Piece> {
         }
     }
     found
+}
+
+/// Is this the name of a folder that is being made or removed, or was when somebody was interrupted?
+fn is_left_over(name: &str) -> bool {
+    [".new-", ".gone-"].iter().any(|p| name.starts_with(p))
 }
 
 /// Bytes that a folder's files take on the disk.

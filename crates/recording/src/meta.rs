@@ -20,9 +20,6 @@ const VERSION: u32 = 1;
 /// Linux lets no command line be longer than this in its JSON form.
 const LONGEST: u64 = 64 << 20;
 
-/// The key of a process that ran but could not be recorded; its value is the number.
-pub const UNRECORDED: &str = "unrecorded";
-
 /// How the recorded command ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {

@@ -71,6 +71,12 @@ impl UnitFile {
     }
 }
 
+/// The unit that made this file in `units/` as room for the log of a child or successor.
+pub fn prepared_by(file: &str) -> Option<UnitName> {
+    let made = file.strip_suffix(".next")?;
+    made.parse().ok().or_else(|| made.rsplit_once('.')?.0.parse().ok())
+}
+
 /// One component of a path that stays where it is put.
 pub fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.len() <= 255 && name != "." && name != ".." && !name.contains(['/', '\0'])
@@ -111,6 +117,15 @@ mod tests {
         assert_eq!(UnitFile::parse("5.1.20.raw"), Some(UnitFile::Raw(unit, 20)));
         for other in ["5.1.raw", "5.1.020.raw", "5.log", "5.1.log.part", "x", "", ".raw", ".log"] {
             assert_eq!(UnitFile::parse(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn room_for_a_log_names_who_made_it() {
+        let unit = Some(UnitName::new(5, 1));
+        assert_eq!((prepared_by("5.1.next"), prepared_by("5.1.300.next")), (unit, unit));
+        for other in ["5.next", "5.1.2.3.next", "5.1.raw", ".next", "next"] {
+            assert_eq!(prepared_by(other), None, "{other:?}");
         }
     }
 

@@ -7,13 +7,13 @@ use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use model::log::{End, FeatureRecord, FileRecord, Kind as RecordKind, Origin, Raw, Start};
+use model::log::{End, FORK_UNRECORDED, FeatureRecord, FileRecord, Kind as RecordKind, Origin, Raw, Start};
 
 use crate::disk;
 use crate::error::{Doing, Error, Kind, Result};
 use crate::join::{self, Parts};
 use crate::log::Log;
-use crate::meta::{Meta, UNRECORDED};
+use crate::meta::Meta;
 use crate::name::{UnitName, is_plain};
 use crate::unpack::{is_pack, unpack};
 
@@ -31,6 +31,8 @@ pub struct Unit {
     pub end: Option<End>,
     /// From which records on the recording may not be exact, and why.
     pub inexact: Vec<(u64, String)>,
+    /// Records at which it forked children for whose logs there was no room.
+    pub unrecorded: Vec<u64>,
     pub features: Vec<FeatureRecord>,
     pub files: Vec<FileRecord>,
     /// The record that should have come next but was not as it had been written, and what is wrong.
@@ -95,11 +97,6 @@ impl Recording {
     /// All units, by process and image number.
     pub fn units(&self) -> &[Unit] {
         &self.units
-    }
-
-    /// Processes that ran but could not be recorded. (A child that was killed before it did anything is none.)
-    pub fn unrecorded(&self) -> impl Iterator<Item = u32> {
-        self.meta.other.iter().filter(|(key, _)| key == UNRECORDED).filter_map(|(_, pid)| pid.parse().ok())
     }
 
     /// Units of which not even the beginning can be read, and why.
@@ -215,13 +212,15 @@ fn origin(unit: &Unit) -> Option<UnitName> {
 fn summarize(name: UnitName, parts: &Parts) -> std::result::Result<Unit, String> {
     let mut start = None;
     let mut threads = BTreeSet::new();
-    let (mut end, mut inexact, mut features, mut files) = (None, Vec::new(), Vec::new(), Vec::new());
+    let (mut end, mut inexact, mut unrecorded) = (None, Vec::new(), Vec::new());
+    let (mut features, mut files) = (Vec::new(), Vec::new());
     let each = |index: u64, raw: &Raw<'_>, _: &[u8]| match raw.kind {
         RecordKind::Start if index == 0 => start = Start::decode(raw.payload),
         RecordKind::End => end = End::decode(raw.payload),
         // Both begin with the thread's number.
         RecordKind::Call | RecordKind::Switch => drop(threads.insert(thread(raw.payload))),
         RecordKind::Inexact => inexact.push((index, String::from_utf8_lossy(raw.payload).into_owned())),
+        RecordKind::Fork if raw.flags & FORK_UNRECORDED != 0 => unrecorded.push(index),
         RecordKind::Feature => features.extend(FeatureRecord::decode(raw.payload)),
         RecordKind::File => files.extend(FileRecord::decode(raw.payload)),
         _ => (),
@@ -236,7 +235,7 @@ fn summarize(name: UnitName, parts: &Parts) -> std::result::Result<Unit, String>
     };
     let join::Walked { records, bytes, damage } = walked;
     let threads = threads.len().max(1) as u32;
-    Ok(Unit { name, start, records, bytes, threads, end, inexact, features, files, damage })
+    Ok(Unit { name, start, records, bytes, threads, end, inexact, unrecorded, features, files, damage })
 }
 
 /// The number at the beginning of a payload.

@@ -18,8 +18,8 @@ use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often a caller that may interrupt is asked whether it wants to.
@@ -34,7 +34,7 @@ pub struct Live {
     /// Traces that were read to their ends while an answer was waited for.
     traced: RefCell<Vec<TraceTotals>>,
     pid: u32,
-    /// Our own child, to be reaped; copies are reaped by the system.
+    /// Its process, a child of ours as its copies are; nothing until we know its number.
     child: Option<Pid>,
 }
 
@@ -177,7 +177,7 @@ impl Live {
         requests.iter().try_for_each(|request| copy.send(request, None))?;
         match self.answer(&mut || false, true)? {
             Answer::Forked(pid) => {
-                copy.pid = pid;
+                (copy.pid, copy.child) = (pid, Pid::from_raw(pid as i32));
                 match copy.answer(&mut || false, true)? {
                     Answer::Forked(_) => Ok(copy),
                     other => Err(unexpected(&other)),
@@ -194,9 +194,18 @@ impl Drop for Live {
         if let Some(pid) = self.child.take() {
             // It may have gone by itself; then there is only its status to collect.
             let _ = kill_process(pid, Signal::KILL);
-            let _ = waitpid(Some(pid), WaitOptions::empty());
+            collect(pid);
         }
     }
+}
+
+/// Collects the status of a child that is ending, at once or with a later one: to take its memory apart takes the system
+/// longer than many a trial, and nobody needs to wait for that.
+fn collect(pid: Pid) {
+    static ENDING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+    let mut ending = ENDING.lock().unwrap_or_else(PoisonError::into_inner);
+    ending.push(pid);
+    ending.retain(|pid| matches!(waitpid(Some(*pid), WaitOptions::NOHANG), Ok(None)));
 }
 
 /// The answer in a packet, if it holds one.

@@ -24,8 +24,6 @@ pub struct Recorder {
     /// Started when there is something to compress: a host that takes charge of signals must do so before any thread
     /// exists.
     compressor: Mutex<Option<Compressor>>,
-    /// Processes that said that they could not be recorded.
-    unrecorded: Mutex<Vec<u32>>,
     /// Where recording begins and ends.
     region: [Option<RegionPoint>; 2],
 }
@@ -61,12 +59,7 @@ impl Compressor {
 
 impl Recorder {
     pub fn new(folder: Folder) -> Recorder {
-        Recorder {
-            folder: Arc::new(folder),
-            compressor: Mutex::default(),
-            unrecorded: Mutex::default(),
-            region: [None; 2],
-        }
+        Recorder { folder: Arc::new(folder), compressor: Mutex::default(), region: [None; 2] }
     }
 
     /// Only this stretch of the run is recorded.
@@ -106,11 +99,6 @@ impl Recorder {
 
     /// Hears what an engine says.
     pub fn hear(&self, packet: &Packet) {
-        if let Report::Note { message, .. } = &packet.report
-            && message.contains("cannot be recorded")
-        {
-            self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner).push(packet.pid);
-        }
         let Report::Segment { unit, sequence, wanted } = &packet.report else { return };
         let mut compressor = self.compressor.lock().unwrap_or_else(PoisonError::into_inner);
         if compressor.is_none() {
@@ -131,10 +119,7 @@ impl Recorder {
             // It never panics on purpose; should it, the segments are still there.
             let _ = thread.join();
         }
-        let mut meta = meta.clone();
-        let unrecorded = self.unrecorded.into_inner().unwrap_or_else(PoisonError::into_inner);
-        meta.other.extend(unrecorded.iter().map(|pid| (recording::UNRECORDED.to_owned(), pid.to_string())));
-        self.folder.seal(is_gone, &meta)
+        self.folder.seal(is_gone, meta)
     }
 }
 

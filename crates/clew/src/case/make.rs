@@ -71,6 +71,7 @@ pub fn record(
                 record::discard(recorder, &meta, startup);
                 return Err(refuse("nothing was recorded; is there room on the disk?", status::INTERNAL));
             }
+            record::tell_losses(&run, messages);
             meta.status = record::ending(&run);
             record::finish(recorder, &meta, startup, messages);
             Ok(place)

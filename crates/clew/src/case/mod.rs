@@ -222,6 +222,7 @@ impl<'a> Case<'a> {
         let mut limits: Vec<String> = self.way.remark().into_iter().collect();
         limits.extend(self.input.map(|bytes| format!("of all input only {bytes} counts")));
         if let Ok(unit) = recording.unit(&unit) {
+            limits.extend(unit.missing().map(|m| m.to_string()));
             limits.extend(unit.inexact.iter().map(|(n, why)| format!("inexact from record {n} on: {why}")));
         }
         if recording.units().len() > 1 {

@@ -105,7 +105,7 @@ impl Engine {
     pub fn could_not_keep(&mut self, what: &str) {
         let why = alloc::format!("{what} could not be kept: it is too large, or there is no room");
         self.mark_inexact(&why);
-        self.note(&alloc::format!("the recording will not replay to its end: {why}"), 0);
+        self.note_loss(&alloc::format!("it will not replay to its end: {why}"));
     }
 
     /// A file that was opened counts as it was at its first open. An empty one needs no keeping.

@@ -14,6 +14,7 @@
 //! May miss: a buffer that the kernel fills for a waiting thread is logged when that thread goes on, so another thread
 //! that looks at it earlier sees in a replay what was there before. Memory that other processes write is marked inexact.
 
+pub mod ahead;
 pub mod calls;
 pub mod chaos;
 pub mod files;
@@ -21,6 +22,7 @@ pub mod pages;
 pub mod region;
 mod segments;
 mod state;
+mod stop;
 pub mod unit;
 
 use crate::gate::Gate;
@@ -165,20 +167,6 @@ fn header_word(base: u64, at: usize) -> &'static AtomicU64 {
 }
 
 impl Engine {
-    /// There is no room for more: says so in the log and to the host; the guest goes on unrecorded.
-    fn stop_recording(&mut self, errno: i64) {
-        let s = log_state();
-        // The reserve takes this one.
-        s.size += RESERVE;
-        // SAFETY: the baton is held.
-        let g = unsafe { crate::gate::gate() };
-        let end = End { ending: Ending::DiskFull, status: errno as u32, tick: self.clock.now(), pc: g.pc };
-        append(Kind::End, 0, &end.encode());
-        RECORDING.store(false, Relaxed);
-        let why = why(errno);
-        self.note(&alloc::format!("recording of process {} ends here: {why}; the program goes on", self.pid), g.pc);
-    }
-
     /// The guest is at a boundary of its own, where something from outside happens to it.
     pub fn position(&self, g: &Gate) -> Position {
         Position { tick: self.clock.now(), pc: g.pc, rcx: g.gpr[1], rflags: g.rflags }
@@ -203,15 +191,6 @@ impl Engine {
             let end = End { ending, status, tick: self.clock.now(), pc: g.pc };
             append(Kind::End, 0, &end.encode());
         }
-    }
-}
-
-/// An error number in words.
-pub fn why(errno: i64) -> alloc::string::String {
-    match errno {
-        28 => "the disk is full".into(),
-        13 => "it may not write to the recording's folder".into(),
-        errno => alloc::format!("error {errno}"),
     }
 }
 

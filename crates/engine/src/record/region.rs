@@ -178,11 +178,10 @@ impl Engine {
         config.from = None;
         let config = config.clone();
         let waiting = log_state().waiting;
-        if let Err(errno) = self.open_log() {
+        if let Err(errno) = self.open_log(None) {
             AHEAD.store(false, Relaxed);
             self.region.due = NEVER;
-            self.note(&alloc::format!("process {} cannot be recorded: {}", self.pid, super::why(errno)), 0);
-            return;
+            return self.has_no_log(errno);
         }
         RECORDING.store(true, Relaxed);
         (log_state().running, log_state().waiting) = (t.serial, waiting);

@@ -33,6 +33,7 @@ const _: () = assert!(LATER >= MAX_RECORD as u64 + SEGMENT_HEADER as u64 + super
 const _: () = assert!(FIRST <= LATER && PLACE * (RING as u64 + 2) <= LOG.end - LOG.start);
 
 const RENAMEAT: u64 = 264;
+const RENAMEAT2: u64 = 316;
 const UNLINKAT: u64 = 263;
 const FALLOCATE: u64 = 285;
 const PWRITE: u64 = 18;
@@ -54,10 +55,24 @@ fn extra_place(sequence: u32) -> u64 {
     place(RING + (sequence as usize & 1))
 }
 
-/// The unit's first segment.
-pub(super) fn first(folder: i32, unit: (u32, u32)) -> Result<u64, i64> {
-    let at = extra_place(0);
-    map(folder, unit, 0, at, FIRST)?;
+/// Makes a file of a first segment's size, for a unit whose number is not known yet.
+pub(super) fn prepare(folder: i32, name: &Short) -> Result<(), i64> {
+    create(folder, name, FIRST).map(close)
+}
+
+/// Removes what was prepared, for nothing. Answers `false`, so that it can be said of what is gone.
+pub(super) fn discard(folder: i32, name: &Short) -> bool {
+    // SAFETY: a file of our own, which nobody has mapped.
+    unsafe { sys::raw3(UNLINKAT, folder as u64, name.address(), 0) };
+    false
+}
+
+/// The unit's first segment: a file that was prepared, or else a new one.
+pub(super) fn first(folder: i32, unit: (u32, u32), prepared: Option<&Short>) -> Result<u64, i64> {
+    let (at, name) = (extra_place(0), name(unit, 0));
+    let taken = prepared.is_some_and(|p| rename_to_new(folder, p, &name) == Ok(()));
+    let fd = if taken { open(folder, &name, 0)? } else { create(folder, &name, FIRST)? };
+    map(folder, &name, fd, at, FIRST)?;
     begin(at, 0, 0);
     Ok(at)
 }
@@ -105,7 +120,8 @@ impl Ring {
         }
         let unused = (0..RING).find(|n| self.sequences[*n].is_none());
         let at = unused.map_or(extra_place(sequence), place);
-        map(folder, unit, sequence, at, LATER)?;
+        let name = name(unit, sequence);
+        map(folder, &name, create(folder, &name, LATER)?, at, LATER)?;
         if let Some(n) = unused {
             self.sequences[n] = Some(sequence);
         }
@@ -142,30 +158,59 @@ fn rename(folder: i32, from: &Short, to: &Short) -> bool {
     unsafe { sys::raw(RENAMEAT, [folder, from.address(), folder, to.address(), 0, 0]) == 0 }
 }
 
-/// A new file of the recording, mapped for writing; answers an error number.
-fn map(folder: i32, unit: (u32, u32), sequence: u32, at: u64, size: u64) -> Result<(), i64> {
-    let name = name(unit, sequence);
-    const CREATE: u64 = 0o2 | 0o100 | 0o200 | 0o2_000_000;
-    // SAFETY: makes a file of our own and maps it in a range that only the log uses.
-    unsafe {
-        let fd = sys::raw(nr::OPENAT, [folder as u64, name.address(), CREATE, 0o600, 0, 0]);
-        if sys::is_err(fd) {
-            return Err(-fd);
+/// Renames a file of our own unless there is one of the new name already.
+fn rename_to_new(folder: i32, from: &Short, to: &Short) -> Result<(), i64> {
+    const NOREPLACE: u64 = 1;
+    let folder = folder as u64;
+    // SAFETY: a file of our own; names end in zero.
+    match unsafe { sys::raw(RENAMEAT2, [folder, from.address(), folder, to.address(), NOREPLACE, 0]) } {
+        0 => Ok(()),
+        e => Err(-e),
+    }
+}
+
+/// Opens a file of the recording for reading and writing; answers an error number.
+fn open(folder: i32, name: &Short, flags: u64) -> Result<u64, i64> {
+    const READ_WRITE: u64 = 0o2 | 0o2_000_000;
+    // SAFETY: a file of our own; the name ends in zero.
+    match unsafe { sys::raw(nr::OPENAT, [folder as u64, name.address(), READ_WRITE | flags, 0o600, 0, 0]) } {
+        e if sys::is_err(e) => Err(-e),
+        fd => Ok(fd as u64),
+    }
+}
+
+fn close(fd: u64) {
+    // SAFETY: a descriptor of our own.
+    unsafe { sys::raw3(nr::CLOSE, fd, 0, 0) };
+}
+
+/// A new file of the recording that has its blocks, or none.
+fn create(folder: i32, name: &Short, size: u64) -> Result<u64, i64> {
+    const NEW: u64 = 0o100 | 0o200;
+    let fd = open(folder, name, NEW)?;
+    match allocate(fd, size) {
+        0 => Ok(fd),
+        e => {
+            close(fd);
+            discard(folder, name);
+            Err(-e)
         }
-        let flags = sys::MAP_SHARED | sys::MAP_FIXED_NOREPLACE;
-        let mapped = match allocate(fd as u64, size) {
-            0 => sys::raw(nr::MMAP, [at, size, sys::PROT_READ | sys::PROT_WRITE, flags, fd as u64, 0]),
-            e => e,
-        };
-        if size > FIRST && !sys::is_err(mapped) {
-            fill(fd as u64, size);
-            sys::populate(at, size);
-        }
-        sys::raw3(nr::CLOSE, fd as u64, 0, 0);
-        if sys::is_err(mapped) {
-            sys::raw3(UNLINKAT, folder as u64, name.address(), 0);
-            return Err(-mapped);
-        }
+    }
+}
+
+/// Maps a file of the recording for writing, and closes it; should that fail, it is removed.
+fn map(folder: i32, name: &Short, fd: u64, at: u64, size: u64) -> Result<(), i64> {
+    let flags = sys::MAP_SHARED | sys::MAP_FIXED_NOREPLACE;
+    // SAFETY: maps a file of our own in a range that only the log uses.
+    let mapped = unsafe { sys::raw(nr::MMAP, [at, size, sys::PROT_READ | sys::PROT_WRITE, flags, fd, 0]) };
+    if size > FIRST && !sys::is_err(mapped) {
+        fill(fd, size);
+        sys::populate(at, size);
+    }
+    close(fd);
+    if sys::is_err(mapped) {
+        discard(folder, name);
+        return Err(-mapped);
     }
     Ok(())
 }

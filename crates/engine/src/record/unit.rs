@@ -1,11 +1,13 @@
 //! The beginning of a unit: what an image starts with, and where the log of a forked child branches off.
 
+use super::ahead::Forking;
 use super::{LogState, RECORDING, append, segments, time_stamp};
 use crate::load::{Inherited, Program};
 use crate::shared_page::log_state;
 use crate::signals::FAULTS;
 use crate::state::Engine;
 use crate::sys::{self, err, nr};
+use crate::text::Short;
 use crate::threads::Thread;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -26,11 +28,11 @@ pub struct Sources<'a> {
 const MAX_IMAGES: u32 = 1 << 20;
 
 impl Engine {
-    /// Starts the log of a new unit of this process.
-    pub(super) fn open_log(&mut self) -> Result<(), i64> {
+    /// Starts the log of a new unit of this process, where room was prepared if it was.
+    pub(super) fn open_log(&mut self, prepared: Option<&Short>) -> Result<(), i64> {
         *log_state() = LogState::default();
         for image in 0..MAX_IMAGES {
-            match segments::first(self.hidden.folder, (self.pid, image)) {
+            match segments::first(self.hidden.folder, (self.pid, image), prepared) {
                 Err(err::EEXIST) => continue,
                 Err(e) => return Err(e),
                 Ok(at) => {
@@ -50,9 +52,9 @@ impl Engine {
         if self.expect_region(&config, sources, start.clone()) {
             return;
         }
-        if let Err(errno) = self.open_log() {
-            self.note(&alloc::format!("process {} cannot be recorded: {}", self.pid, super::why(errno)), 0);
-            return;
+        let prepared = (!config.origin.is_empty()).then(|| super::ahead::successor(&config.origin));
+        if let Err(errno) = self.open_log(prepared.as_ref()) {
+            return self.has_no_log(errno);
         }
         RECORDING.store(true, Relaxed);
         let images: Vec<u64> = [Some(sources.program), sources.interpreter].iter().flatten().map(|p| p.fd()).collect();
@@ -123,21 +125,8 @@ impl Engine {
         }
     }
 
-    /// The process is about to be copied: the record where the child's log will say that it begins.
-    pub fn log_fork(&mut self, flags: u64) -> u64 {
-        let at = log_state().records;
-        self.region.forked = true;
-        if super::on() {
-            self.share_with_child();
-            let at = log_state().records;
-            append(Kind::Fork, 0, &flags.to_le_bytes());
-            return at;
-        }
-        at
-    }
-
     /// In the child: the parent's segment is left, and a log of its own begun.
-    pub fn record_child(&mut self, t: &Thread, fork: u64) {
+    pub fn record_child(&mut self, t: &Thread, fork: &Forking) {
         // Threads that waited did not come along.
         log_state().waiting = 0;
         if !super::on() {
@@ -149,13 +138,17 @@ impl Engine {
         self.kept.clear();
         self.opened.clear();
         self.features = [0; 4];
-        if let Err(errno) = self.open_log() {
+        let Some(room) = &fork.room else {
+            // The parent's log says so.
             RECORDING.store(false, Relaxed);
-            self.note(&alloc::format!("process {} cannot be recorded: {}", self.pid, super::why(errno)), 0);
             return;
+        };
+        if let Err(errno) = self.open_log(Some(room)) {
+            RECORDING.store(false, Relaxed);
+            return self.has_no_log(errno);
         }
         log_state().running = t.serial;
-        let mut start = Start::forked(alloc::format!("{}.{}", parent.0, parent.1), fork, self.pid, t.tid);
+        let mut start = Start::forked(alloc::format!("{}.{}", parent.0, parent.1), fork.record, self.pid, t.tid);
         start.time = time_stamp();
         append(Kind::Start, 0, &start.encode());
     }

@@ -317,17 +317,18 @@ fn follow(e: &mut Engine, edge: ForkEdge) -> bool {
     const MOST: u32 = 2;
     if edge.copy {
         if replay(e).copies >= MOST {
-            // SAFETY: waits for any child of ours.
-            unsafe { sys::raw(nr::WAIT4, [u64::MAX, 0, 0, 0, 0, 0]) };
-            replay(e).copies -= 1;
+            super::copies::wait_for_one(e);
         }
         // SAFETY: a copy of this process with its one task (SIGCHLD, 17).
         let r = unsafe { sys::raw(nr::CLONE, [17, 0, 0, 0, 0, 0]) };
         if r != 0 {
             replay(e).copies += (r > 0) as u32;
+            replay(e).copies_lost |= r < 0;
             return false;
         }
-        replay(e).copies = 0;
+        // This process waits for its copies, so they may end when it does.
+        crate::start::die_with_parent(&e.control);
+        (replay(e).copies, replay(e).copies_lost) = (0, false);
         memory::part_from_parent(e);
         e.leave_parents_trace();
     }

@@ -12,6 +12,7 @@
 //! and moment. What is not digested can differ unnoticed for a while.
 
 pub mod calls;
+pub mod copies;
 pub mod descriptors;
 pub mod goal;
 pub mod memory;
@@ -70,6 +71,8 @@ pub struct Replay {
     shared: Vec<memory::SharedFile>,
     /// Copies of this process that replay children.
     copies: u32,
+    /// One of them could not be made, or was killed.
+    copies_lost: bool,
     /// Said already that the replay differs.
     differs: bool,
     disturbed: bool,
@@ -235,6 +238,7 @@ pub fn begin(e: &mut Engine, t: &mut Thread, mut source: Source) {
         predicates: predicates::Predicates::default(),
         shared: region.as_mut().map(|r| core::mem::take(&mut r.shared)).unwrap_or_default(),
         copies: 0,
+        copies_lost: false,
         differs: false,
         disturbed: false,
     };
@@ -539,7 +543,7 @@ fn finish(e: &mut Engine, difference: Option<String>, ending: u8, status: u32) {
     }
     // SAFETY: the baton is held.
     let pc = unsafe { gate::gate() }.pc;
-    let replayed = Replayed { records: replay(e).record, tick: e.clock.now(), pc, difference, ending, status };
+    let mut replayed = Replayed { records: replay(e).record, tick: e.clock.now(), pc, difference, ending, status };
     if replay(e).source.config.serve {
         return serve::at_end(e, replayed);
     }
@@ -547,12 +551,10 @@ fn finish(e: &mut Engine, difference: Option<String>, ending: u8, status: u32) {
         e.hand_on_translations();
     }
     e.close_trace();
+    let lost = copies::wait_for_all(e);
+    replayed.difference = replayed.difference.or(lost.map(String::from));
     e.control.send(e.pid, Report::Replayed(replayed));
     e.send_totals();
-    for _ in 0..replay(e).copies {
-        // SAFETY: waits for any child of ours.
-        unsafe { sys::raw(sys::nr::WAIT4, [u64::MAX, 0, 0, 0, 0, 0]) };
-    }
     sys::exit_group(0)
 }
 

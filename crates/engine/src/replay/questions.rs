@@ -221,15 +221,18 @@ fn kept_names() -> Vec<(core::ops::Range<u64>, String)> {
     text.split(|b| *b == b'\n').filter_map(parse).collect()
 }
 
-/// A copy of this process, which listens on `fd`.
+/// A copy of this process, which listens on `fd`. It is a child of the host as this one is (CLONE_PARENT): it dies with
+/// the host, however that ends, and outlives this process.
 fn fork(e: &mut Engine, fd: i32) {
-    // SAFETY: a copy with its one task; SIGCHLD (17) is ignored.
-    let r = unsafe { sys::raw(nr::CLONE, [17, 0, 0, 0, 0, 0]) };
+    const CLONE_PARENT: u64 = 0x8000;
+    // SAFETY: a copy with its one task; its end is told to the host (SIGCHLD, 17).
+    let r = unsafe { sys::raw(nr::CLONE, [CLONE_PARENT | 17, 0, 0, 0, 0, 0]) };
     if r == 0 {
         // SAFETY: the parent's socket is not ours.
         unsafe { sys::raw3(nr::CLOSE, e.control.fd as u64, 0, 0) };
         e.control.fd = fd;
         e.hidden.control = fd;
+        crate::start::die_with_parent(&e.control);
         super::memory::part_from_parent(e);
         e.leave_parents_trace();
         // SAFETY: asks for our id.

@@ -62,11 +62,14 @@ impl Call<'_> {
         let r = unsafe { sys::raw(nr::CLONE, [flags, 0, ptid, ctid, 0, 0]) };
         if r == 0 {
             self.child_of_fork(flags, stack, ctid, channel);
-            self.e.record_child(self.t, fork);
+            self.e.record_child(self.t, &fork);
             if tls != 0 && self.args[0] & CLONE_SETTLS != 0 {
                 crate::gate::set_fs_base(tls);
             }
             return Outcome::Value(0);
+        }
+        if sys::is_err(r) {
+            self.e.not_forked(&fork);
         }
         if let Some(channel) = wait_outside.filter(|_| !sys::is_err(r)) {
             sched().release(self.t, self.e.clock.now());
@@ -232,7 +235,7 @@ impl Call<'_> {
         self.drop_cloexec_mask();
         // Should the kernel refuse, more records follow, and these two mean nothing.
         calls::ends_without_return(self.e, self.t, self.g, self.nr, &self.args, Answer::Replaced);
-        self.e.log_end(Ending::Replaced, 0);
+        self.e.log_replaced();
         let empty = b"\0";
         let fd = self.e.hidden.engine as u64;
         // SAFETY: replaces the process image; all strings live until then.
@@ -241,6 +244,7 @@ impl Call<'_> {
         };
         apply_mask(self.t);
         // Still here: the kernel refused (argument size, memory). The guest goes on.
+        self.e.not_replaced();
         // SAFETY: our own descriptor.
         unsafe { sys::raw3(nr::CLOSE, config_fd as u64, 0, 0) };
         if trace && self.e.open_trace().is_err() {
