@@ -11,6 +11,7 @@ mod addresses;
 pub mod backward;
 pub mod chops;
 pub mod code;
+mod column;
 mod control;
 mod decisions;
 pub mod executed;

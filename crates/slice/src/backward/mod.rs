@@ -392,7 +392,7 @@ impl<'w> Walk<'w> {
         let mut segment = window.parents.len() as u32;
         let (mut run, mut call) = (window.runs.len(), window.calls.len());
         let mut turn = window.ran_before.len();
-        for (execution, &number) in window.blocks.iter().enumerate().rev() {
+        for (execution, number) in window.blocks.iter().enumerate().rev() {
             if execution & 0xffff == 0 {
                 if self.is_over() || interrupted() {
                     self.state.slice.cut = true;
