@@ -20,7 +20,7 @@ add:
     if (value & 1) counter++; /* odd */
     goto *ways[*++code];
 delay:
-    for (int i = 0; i < 60000; i++) /* delay */
+    for (int i = 0; i < 30000; i++) /* delay */
         if (next() & 1) counter += value & 1;
         else value ^= 2;
     goto *ways[*++code];

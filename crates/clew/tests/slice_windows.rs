@@ -15,12 +15,12 @@ const WHOLE: &str = "100";
 const PART: &str = "1";
 
 fn recorded(level: &str) -> Place {
-    recorded_guest("seams", level)
+    recorded_guest("seams", &[level])
 }
 
-fn recorded_guest(name: &str, level: &str) -> Place {
-    let program = compile::guest_with(&format!("slice/{name}.c"), &[level]).expect("any CPU runs it").program;
-    let place = Place::new(&format!("windows-{name}{level}"));
+fn recorded_guest(name: &str, flags: &[&str]) -> Place {
+    let program = compile::guest_with(&format!("slice/{name}.c"), flags).expect("any CPU runs it").program;
+    let place = Place::new(&format!("windows-{name}{}", flags.concat()));
     let mut record = place.clew(["record", "--quiet", "--"]);
     record.arg(program);
     let output = finish(record, b"");
@@ -52,11 +52,15 @@ fn told(answer: &Value) -> (BTreeSet<String>, BTreeSet<String>) {
     (list("candidates").iter().map(line).collect(), edges)
 }
 
+/// Bytes of the largest window.
+fn memory(answer: &Value) -> u64 {
+    answer["slice"]["memory"].as_u64().expect("a number")
+}
+
 #[track_caller]
 fn check(level: &str, options: &[&str]) {
     let place = recorded(level);
     let [whole, parts] = [WHOLE, PART].map(|window| slice(&place, window, options));
-    let memory = |a: &Value| a["slice"]["memory"].as_u64().expect("a number");
     assert!(memory(&parts) < memory(&whole), "there are several windows: {parts:#}");
     assert_eq!(whole["limits"], Value::Array(Vec::new()));
     assert_eq!((&parts["limits"], told(&parts)), (&whole["limits"], told(&whole)), "{level} {options:?}");
@@ -87,7 +91,7 @@ fn lines_of_optimised_code_are_the_same() {
 #[test]
 fn lines_behind_computed_jumps_are_the_same_and_all_else_where_targets_are_known() {
     check_optimised("computed", &["--relevant"]);
-    let place = recorded_guest("computed", "-O2");
+    let place = recorded_guest("computed", &["-O2"]);
     let [whole, parts] = [WHOLE, PART].map(|window| lines(&slice(&place, window, &[])));
     assert_eq!(parts, whole);
     place.done();
@@ -95,8 +99,9 @@ fn lines_behind_computed_jumps_are_the_same_and_all_else_where_targets_are_known
 
 #[track_caller]
 fn check_optimised(guest: &str, options: &[&str]) {
-    let place = recorded_guest(guest, "-O2");
+    let place = recorded_guest(guest, &["-O2", "-DTIMES=4"]);
     let [whole, parts] = [WHOLE, PART].map(|window| slice(&place, window, options));
+    assert!(memory(&parts) < memory(&whole), "there are several windows: {parts:#}");
     assert!(lines(&whole).len() > 10, "{whole:#}");
     assert_eq!(told(&parts), told(&whole), "{guest} {options:?}");
     place.done();
