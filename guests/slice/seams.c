@@ -3,6 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#ifndef TIMES
+#define TIMES 1 /* optimised, it takes more rounds to fill a window */
+#endif
+
 static unsigned long state = 88172645463325252ul;
 
 static unsigned next(void) {
@@ -14,7 +18,7 @@ static unsigned next(void) {
 
 static unsigned churn(unsigned rounds, unsigned seed) {
     unsigned kept = seed, spare = 0; /* seed */
-    for (unsigned i = 0; i < rounds; i++) { /* rounds */
+    for (unsigned i = 0; i < rounds * TIMES; i++) { /* rounds */
         unsigned n = next();
         if (n & 4) /* odd */
             kept += n & 3; /* kept */

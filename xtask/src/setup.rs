@@ -27,6 +27,7 @@ const PACKAGES: &[Package] = &[
     package("g++", "g++", "C++ guests"),
     package("libc6-dev", "/usr/include/stdio.h", "guests"),
     package("binutils", "objdump", "agree"),
+    package("clang", "clang", "tests of tables of names in debug information"),
     package("chromium", "chromium", "tests of the page of an answer"),
     package("gdb", "gdb", "tests of backtraces and variables, bench record as a comparison"),
     package("make", "/usr/bin/make", "agree, bench record"),

@@ -129,3 +129,17 @@ fn bytes_go_through_a_pipe_of_the_shell() {
 fn bytes_go_through_a_file_of_the_shell() {
     check_shell("file", "G w > FILE; G r < FILE");
 }
+
+/// Thousands of addresses of `sort`, which comes without debug information, are nearer than any line of the guest.
+#[test]
+fn a_filter_without_debug_information_does_not_hide_the_program_before_it() {
+    let place = Place::new("across-bare");
+    let script = format!("{} w | sort", program("-O0").display());
+    place.record(&["sh", "-c", &script], 0);
+    let output = finish(place.clew(["slice", "--output", "0", "latest"]), b"");
+    let text = stdout(&output);
+    assert!(text.contains("more addresses of a program without debug information"), "{text}");
+    let (_, writer) = text.split_once("which wrote what was read:").expect("there is another process");
+    assert!(writer.contains("relay.c") && writer.contains(&format!("\n  {:>6}  ", line_of("second"))), "{text}");
+    place.done();
+}

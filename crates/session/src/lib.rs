@@ -54,5 +54,6 @@ pub use running::{Ended, Event, Handle, Running};
 pub use scene::{Scene, images_of, images_with};
 pub use signals::{SignalState, signal_by_number, signal_name};
 pub use timeline::{Session, Stopped, alter, is_forked, read_from, registers_of, threads_of};
+pub use travel::Counted;
 pub use trial::{Budget, Candidate, Piece, TrialOutcome, run_altered};
 pub use window::Window;

@@ -21,6 +21,26 @@ pub(crate) struct Behind {
     end: Moment,
 }
 
+/// How often instructions were executed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counted {
+    /// Before the present moment, and in all.
+    pub before: u64,
+    pub all: u64,
+    /// Was each of the two counted to its end? Else there are at least so many.
+    pub whole: [bool; 2],
+}
+
+impl Counted {
+    /// Both numbers; an error if somebody did not want to wait for them.
+    pub fn complete(self) -> Result<(u64, u64), Error> {
+        match self.whole {
+            [true, true] => Ok((self.before, self.all)),
+            _ => Err(refused("interrupted".into())),
+        }
+    }
+}
+
 impl Behind {
     pub fn pid(&self) -> u32 {
         self.base.pid()
@@ -132,22 +152,23 @@ impl Session {
         }
     }
 
-    /// How often the instructions at these addresses were executed before this moment, and how often in all.
-    pub fn count(&mut self, pcs: &[u64], interrupted: &mut dyn FnMut() -> bool) -> Result<(u64, u64), Error> {
+    /// How often the instructions at these addresses were executed before this moment, and how often in all, as far as
+    /// it was counted.
+    pub fn count(&mut self, pcs: &[u64], interrupted: &mut dyn FnMut() -> bool) -> Result<Counted, Error> {
         let live = self.checkpoints.beginning()?;
         equip(&live, pcs, &[])?;
         let until = Until { moment: Some(self.place.moment), collect: true, ..Until::default() };
         let (why, place, first) = run(&live, until, interrupted)?;
-        if let Why::End(_) = why {
-            return Ok((first.breakpoints, first.breakpoints));
+        let before = first.breakpoints;
+        match why {
+            Why::End(_) => return Ok(Counted { before, all: before, whole: [true; 2] }),
+            Why::Interrupted => return Ok(Counted { before, all: before, whole: [false; 2] }),
+            _ => {}
         }
         // The instruction at which a run begins does not count.
         let here = u64::from(pcs.contains(&place.moment.pc));
         let (why, _, rest) = run(&live, Until { collect: true, ..Until::default() }, interrupted)?;
-        match why {
-            Why::Interrupted => Err(refused("interrupted".into())),
-            _ => Ok((first.breakpoints, first.breakpoints + here + rest.breakpoints)),
-        }
+        Ok(Counted { before, all: before + here + rest.breakpoints, whole: [true, why != Why::Interrupted] })
     }
 
     /// Backward to a breakpoint, a change, an access or the beginning.

@@ -35,6 +35,12 @@ impl Addresses {
         }
     }
 
+    /// Nothing more will come.
+    pub fn close(&mut self) {
+        self.words.shrink_to_fit();
+        self.far.shrink_to_fit();
+    }
+
     #[inline(always)]
     pub fn push(&mut self, address: u64) {
         let word = self.word(address);

@@ -18,6 +18,7 @@ use trace::event::Event;
 use trace::format::Special;
 
 use crate::code::Code;
+use crate::column::Parents;
 use crate::facts::{Border, Facts, Merge};
 use crate::insn::Control;
 use crate::registers::RegId;
@@ -286,14 +287,14 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_fram
         thread: Thread::new(window.threads.0, &mut earliers),
         earliers,
         merges: vec![None; window.codes.len()],
-        parents: Vec::with_capacity(window.blocks.len() + window.blocks.len() / 4),
+        parents: Parents::with_capacity(window.blocks.len() + window.blocks.len() / 4),
         address: 0,
         unpaired: FastSet::default(),
         known: KnownFunctions::default(),
         slots: keep_frames.then(Slots::default),
     };
     let (mut first_event, mut run) = (0, 0);
-    for (execution, &number) in window.blocks.iter().enumerate() {
+    for (execution, number) in window.blocks.iter().enumerate() {
         if number != EVENTS {
             pass.block(execution as u32, number);
             continue;
@@ -307,7 +308,8 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_fram
     let last_parent = pass.thread.decider();
     pass.threads.insert(pass.now, std::mem::take(&mut pass.thread));
     let at_end = pass.threads.iter().map(|(tid, t)| (*tid, t.at_end())).collect();
-    let Pass { parents, unpaired, slots, earliers, .. } = pass;
+    let Pass { mut parents, unpaired, slots, earliers, .. } = pass;
+    parents.close();
     let slots = slots.unwrap_or_default();
     (window.parents, window.unpaired, window.last_parent) = (parents, unpaired, last_parent);
     (window.frame_of, window.slots) = (slots.of, slots.slots);
@@ -325,7 +327,7 @@ struct Pass<'w> {
     earliers: Earliers,
     /// Where the branches at the ends of codes merge, once it was asked.
     merges: Vec<Option<Merge>>,
-    parents: Vec<u32>,
+    parents: Parents,
     /// Addresses passed so far.
     address: usize,
     unpaired: FastSet<(u32, u16)>,

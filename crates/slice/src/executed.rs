@@ -32,7 +32,7 @@ impl Window {
         let (mut address, mut start, mut run, mut segment) = (0, 0, 0, 0);
         let mut thread = self.threads.0;
         let mut touched = Vec::new();
-        for (execution, &number) in self.blocks.iter().enumerate() {
+        for (execution, number) in self.blocks.iter().enumerate() {
             let execution = execution as u32;
             if number == EVENTS {
                 let end = self.runs[run] as usize;

@@ -200,7 +200,7 @@ impl Walk<'_> {
         // Where one execution is all there is to start from, nothing before it can be in the slice.
         let first = self.start.filter(|_| self.is_bare()).map_or(0, |(execution, _)| execution as usize);
         let is_before = |execution: usize| execution < first;
-        for (execution, &number) in window.blocks.iter().enumerate() {
+        for (execution, number) in window.blocks.iter().enumerate() {
             if execution & 0xffff == 0 && (self.is_full() || interrupted()) {
                 self.slice.cut = true;
                 return;
@@ -289,7 +289,7 @@ impl Walk<'_> {
 
     fn visit(&mut self, insn: &Insn, at: At, touched: &[(u64, u64)]) {
         let seed = self.is_seed(insn.pc, at).then_some((0, Why::Criterion));
-        let parent = self.window.parents[at.segment as usize];
+        let parent = self.window.parents.at(at.segment);
         let by_control = match self.data_only {
             true => None,
             false => self.decided.get(&parent).map(|n| (*n, Why::Control)),
@@ -361,7 +361,7 @@ impl Walk<'_> {
         let from_registers = arguments.clone().find_map(|r| Some((self.regs.get(*r, 0xff, nodes)? - 1, Why::Reg(*r))));
         let read = effects.and_then(syscalls::reads);
         let from_memory = read.and_then(|(a, len)| self.mem.get(a, len, nodes)).map(|(at, n)| (n - 1, Why::Mem(at)));
-        let parent = self.window.parents[at.segment as usize];
+        let parent = self.window.parents.at(at.segment);
         let decided = self.decided.get(&parent).filter(|_| !self.data_only).map(|n| (*n, Why::Control));
         let node = from_memory.or(from_registers).or(decided).map(|b| self.join(pc, at, b, Some(call as u32)));
         // Only arguments can change what comes back.

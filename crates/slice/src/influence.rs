@@ -128,7 +128,7 @@ impl<F: FnMut(u32, u16)> Walk<'_, F> {
         let window = self.window;
         let (mut address, mut segment, mut run, mut start, mut call) = (0, 0u32, 0, 0, 0);
         let mut touched = Vec::new();
-        for (execution, &number) in window.blocks.iter().enumerate() {
+        for (execution, number) in window.blocks.iter().enumerate() {
             if execution & 0xffff == 0 && interrupted() {
                 self.cut = true;
                 return;
@@ -192,7 +192,7 @@ impl<F: FnMut(u32, u16)> Walk<'_, F> {
 
     fn is_decided(&self, segment: u32) -> bool {
         // What was decided before the window has a number beyond its segments.
-        let parent = self.window.parents[segment as usize];
+        let parent = self.window.parents.at(segment);
         self.decided.get(parent as usize / 64).is_some_and(|word| word >> (parent % 64) & 1 != 0)
     }
 

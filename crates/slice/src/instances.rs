@@ -25,7 +25,7 @@ impl Window {
             .map(|c| (0..c.insns.len()).filter(|n| found.contains_key(&c.insns[*n].pc)).map(|n| n as u16).collect())
             .collect();
         let (mut address, mut run, mut start) = (0, 0, 0);
-        for (execution, &number) in self.blocks.iter().enumerate() {
+        for (execution, number) in self.blocks.iter().enumerate() {
             let execution = execution as u32;
             if number == EVENTS {
                 let end = self.runs[run] as usize;

@@ -11,6 +11,7 @@ mod addresses;
 pub mod backward;
 pub mod chops;
 pub mod code;
+mod column;
 mod control;
 mod decisions;
 pub mod executed;
@@ -32,7 +33,7 @@ mod syscalls;
 mod wants;
 pub mod window;
 
-pub use backward::{Backward, Criterion, Omit, Options, Sent, backward};
+pub use backward::{Backward, Criterion, Omit, Options, Sent, SoFar, backward};
 pub use chops::{both_sides, from_input, within};
 pub use executed::Executed;
 pub use facts::{Border, Facts, MayDefine, Merge, NoFacts};

@@ -35,7 +35,7 @@ struct Namer {
 
 impl Namer {
     fn name(&mut self, window: &Window, e: &Executed<'_>) -> Name {
-        let parent = window.parents[e.segment as usize];
+        let parent = window.parents.at(e.segment);
         // What decided before the window is told by its frame, which both have in common.
         let decider = match window.earliers.of(parent) {
             Some(earlier) => BEFORE.saturating_add(earlier.frame.1),

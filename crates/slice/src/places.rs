@@ -71,7 +71,7 @@ impl Climb<'_> {
                 break *known;
             }
             way.push(at);
-            match window.parents.get(at as usize).copied() {
+            match window.parents.get(at) {
                 None | Some(NOTHING) => break Caller::Nowhere,
                 Some(parent) if window.earliers.of(parent).is_some() => break Caller::Earlier(parent),
                 Some(parent) => match self.own(parent, is_own) {

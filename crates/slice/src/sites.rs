@@ -19,7 +19,7 @@ impl<'w> Sites<'w> {
     pub fn new(window: &'w Window) -> Sites<'w> {
         let mut first = Vec::with_capacity(window.blocks.len());
         let (mut next, mut start, mut runs) = (0, 0, Vec::new());
-        for (execution, &number) in window.blocks.iter().enumerate() {
+        for (execution, number) in window.blocks.iter().enumerate() {
             first.push(next);
             if number == EVENTS {
                 let end = window.runs[runs.len()] as usize;
@@ -36,7 +36,7 @@ impl<'w> Sites<'w> {
     /// The last instruction of a segment as nodes name it: execution, and number of the instruction in it.
     pub fn place(&self, segment: u32) -> Option<(u32, u16)> {
         let execution = self.first.partition_point(|f| *f <= segment).checked_sub(1)?;
-        let number = self.window.blocks[execution];
+        let number = self.window.blocks.at(execution);
         let in_it = (segment - self.first[execution]) as usize;
         if number != EVENTS {
             let code = &self.window.codes[number as usize];
@@ -53,7 +53,7 @@ impl<'w> Sites<'w> {
     /// The address of the last instruction of a segment.
     pub fn pc(&self, segment: u32) -> Option<u64> {
         let execution = self.first.partition_point(|f| *f <= segment).checked_sub(1)?;
-        let number = self.window.blocks[execution];
+        let number = self.window.blocks.at(execution);
         let in_it = (segment - self.first[execution]) as usize;
         if number != EVENTS {
             let code = &self.window.codes[number as usize];
@@ -86,7 +86,7 @@ impl<'w> Sites<'w> {
 
     /// The segment whose end decided that this one ran, if any did.
     pub fn parent(&self, segment: u32) -> Option<u32> {
-        self.window.parents.get(segment as usize).copied().filter(|p| *p < BEFORE)
+        self.window.parents.get(segment).filter(|p| *p < BEFORE)
     }
 }
 

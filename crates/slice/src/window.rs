@@ -5,8 +5,8 @@
 //! addresses   a  b  c  d  e …         of all accesses, in order; how many belong to a block its code tells
 //! parents     p  p  p  p  p …         one for each segment: the segment at whose end the deciding branch stands
 //! ```
-//! Arrays are walked from both ends, so nothing says where the addresses of a block begin. Per instruction this takes about
-//! three bytes.
+//! Arrays are walked from both ends, so nothing says where the addresses of a block begin. Blocks and parents take two bytes
+//! each (`column`), addresses four: two to three bytes per instruction.
 //!
 //! A window may begin anywhere in a run. What decided about code whose functions, or branches, began before is named by
 //! numbers from `BEFORE` on; `seam` says how the window before finds it.
@@ -18,6 +18,7 @@ use trace::format::Special;
 
 use crate::addresses::Addresses;
 use crate::code::{Code, Outline};
+use crate::column::{Blocks, Parents};
 use crate::facts::Facts;
 use crate::insn::{Control, Maker};
 use crate::seam::{AtEnd, Earliers};
@@ -49,12 +50,12 @@ pub struct CallEffects {
 /// The traced stretch.
 #[derive(Default)]
 pub struct Window {
-    pub(crate) blocks: Vec<u32>,
+    pub(crate) blocks: Blocks,
     pub(crate) addresses: Addresses,
     pub(crate) events: Vec<Event>,
     /// For each run of events its end.
     pub(crate) runs: Vec<u32>,
-    pub(crate) parents: Vec<u32>,
+    pub(crate) parents: Parents,
     /// For each thread what decides at the end.
     pub(crate) at_end: HashMap<u32, AtEnd>,
     pub(crate) earliers: Earliers,
@@ -95,9 +96,9 @@ impl Window {
 
     /// Bytes that the arrays take.
     pub fn bytes(&self) -> usize {
-        self.blocks.capacity() * 4
+        self.blocks.bytes()
             + self.addresses.bytes()
-            + self.parents.capacity() * 4
+            + self.parents.bytes()
             + self.frame_of.capacity() * 4
             + self.events.capacity() * size_of::<Event>()
     }
@@ -119,7 +120,7 @@ impl Window {
         let (mut found, mut seen) = (Vec::new(), HashSet::new());
         let mut address = self.addresses.len();
         let mut run = self.runs.len();
-        for (execution, &number) in self.blocks.iter().enumerate().rev() {
+        for (execution, number) in self.blocks.iter().enumerate().rev() {
             if found.len() >= most {
                 break;
             }
@@ -177,8 +178,8 @@ impl Window {
     /// How often each block ran, by its number among [`Window::codes`].
     pub fn counts(&self) -> Vec<u64> {
         let mut counts = vec![0; self.codes.len()];
-        for b in self.blocks.iter().filter(|b| **b != EVENTS) {
-            counts[*b as usize] += 1;
+        for b in self.blocks.iter().filter(|b| *b != EVENTS) {
+            counts[b as usize] += 1;
         }
         for e in &self.events {
             if let Event::Insn(i) = e
@@ -293,6 +294,8 @@ impl Builder {
     pub fn finish(self, facts: &mut dyn Facts, calls: Vec<CallEffects>, how: Prepare) -> Window {
         self.tell_jumps(facts);
         let Builder { mut window, .. } = self;
+        window.blocks.close();
+        window.addresses.close();
         for code in &mut window.codes {
             code.refine(facts, how.bypass);
         }

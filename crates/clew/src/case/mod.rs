@@ -285,7 +285,7 @@ impl<'a> Case<'a> {
         };
         session.seek(moment, &mut || false).ok()?;
         let stack = session.registers(session.place().thread).ok()?.gpr[4];
-        let first = first || signal != SIGABRT && session.count(&[pc], &mut || false).ok()?.1 <= 1;
+        let first = first || signal != SIGABRT && session.count(&[pc], &mut || false).ok()?.all <= 1;
         Some(Witness { pc: moment.pc, stack, first })
     }
 }

@@ -94,6 +94,9 @@ pub struct Slice {
     /// Stop after this time and show what was found
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
     pub budget: Duration,
+    /// After this time, show the nearest lines found so far on standard error, and go on [default: 1s on a terminal]
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with_all = ["quiet", "json", "dot"])]
+    pub nearest_after: Option<Duration>,
     /// Keep about so many million instructions in memory at a time
     #[arg(long, value_name = "MILLIONS", default_value_t = 500)]
     pub window: u64,

@@ -4,6 +4,11 @@ use super::adapter::{Recorded, failed};
 use super::places::{described, line_of, moment, plain_line};
 use super::{alter, points, slices};
 use gdb::{Console, Error, Moved};
+use session::Counted;
+use std::time::{Duration, Instant};
+
+/// Longer than this, executions are not counted: a program that hangs may have run for hours.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const HELP: &str = "\
 when                        the present moment
@@ -114,11 +119,22 @@ fn seek(r: &mut Recorded<'_>, to: &str, console: &mut dyn Console) -> Result<Mov
 fn instance(r: &mut Recorded<'_>, text: &str, console: &mut dyn Console) -> Result<(), Error> {
     let (file, line) = plain_line(text)?;
     let starts = r.code_of(file, line)?.starts;
-    let stop = &mut || console.interrupted();
+    let begun = Instant::now();
+    let stop = &mut || console.interrupted() || begun.elapsed() > PATIENCE;
     let (before, of) = match r.altered {
         None => {
-            let (before, all) = r.session.count(&starts, stop).map_err(failed)?;
-            (before, format!(", of {all}"))
+            let counted = r.session.count(&starts, stop).map_err(failed)?;
+            let Counted { before, all, whole } = counted;
+            match whole {
+                [true, true] => (before, format!(", of {all}")),
+                [true, false] => (before, format!(", of at least {all} (counting them takes long)")),
+                [false, _] => {
+                    let text =
+                        format!("at least {before} executions of {file}:{line} are before; counting them takes long\n");
+                    console.print(&text);
+                    return Ok(());
+                }
+            }
         }
         Some(_) => (r.count_before(&starts, stop)?, " of an altered run".to_owned()),
     };

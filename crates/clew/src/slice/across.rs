@@ -156,7 +156,7 @@ impl Across<'_> {
             None => {
                 let (mut part, traced) = self.job.part(&mut session, unit, until, self)?;
                 (part.criterion.sent, part.needed_by) = (sent, needed_by);
-                self.job.follow(&mut part, &mut session, traced, self)?;
+                self.job.follow(&mut part, &mut session, traced, self, false)?;
                 match known {
                     Some(n) => parts[n] = part,
                     None => parts.push(part),
@@ -172,7 +172,7 @@ impl Across<'_> {
             return self.job.walk(part, self.stop);
         }
         let (traced, _) = self.job.trace(session, part.unit, part.until, self)?;
-        self.job.follow(part, session, traced, self)
+        self.job.follow(part, session, traced, self, false)
     }
 
     fn carried(&mut self) -> Result<Carried, Refusal> {

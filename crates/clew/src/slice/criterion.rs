@@ -14,7 +14,7 @@ use model::GuestAddr;
 use model::log::Ending;
 use model::serve::{Moment, State};
 use recording::{Recording, UnitName};
-use session::Session;
+use session::{Counted, Session};
 use slice::insn::{Control, Maker, Place as Operand};
 use slice::{Criterion, RegId};
 use std::borrow::Cow;
@@ -300,7 +300,8 @@ impl Finder<'_> {
         let n = match at.instance {
             Some(n) => n,
             None => {
-                let (_, all) = self.session.count(&starts, self.interrupted).map_err(Refusal::internal)?;
+                let counted = self.session.count(&starts, self.interrupted);
+                let (_, all) = counted.and_then(Counted::complete).map_err(Refusal::internal)?;
                 if all == 0 {
                     return Err(Refusal::usage(format!("{text} was not executed")));
                 }

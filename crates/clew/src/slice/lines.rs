@@ -174,6 +174,13 @@ pub struct Line {
     pub data: bool,
 }
 
+impl Line {
+    /// Its number, or its address where there are no lines.
+    pub fn place(&self) -> String {
+        self.origin.line.map_or_else(|| self.origin.address.clone(), |n| n.to_string())
+    }
+}
+
 /// The lines of a slice, the nearest to the criterion first, and how many own lines ran in all.
 pub struct Lines {
     pub list: Vec<Line>,

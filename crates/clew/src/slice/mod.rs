@@ -12,6 +12,7 @@ pub mod facts;
 pub mod lines;
 mod load;
 pub mod outputs;
+mod page;
 mod show;
 pub mod tracing;
 mod view;
@@ -30,14 +31,16 @@ use across::Across;
 pub use across::Part;
 use criterion::{Finder, Start};
 use facts::Program;
-use lines::{Origins, Ran};
+use lines::{Origins, Ran, Sources};
 use load::Saved;
 use model::log::Ending;
 use model::serve::Moment;
+use page::Page;
 use recording::{Recording, UnitName};
 use session::{EngineProgram, Replayer, Session};
 use slice::{Criterion, Forward, Places, Prepare, Slice, Window};
 use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -48,7 +51,7 @@ use view::View;
 use windows::Windows;
 
 /// Millions of instructions in the window that is traced first: what is near the criterion should not wait for the rest.
-const FIRST_WINDOW: u64 = 100;
+const FIRST_WINDOW: u64 = 20;
 /// Millions of instructions in a window where nodes are kept, which need the memory.
 const WINDOW_WITH_NODES: u64 = 250;
 /// Instructions of a slice beyond which it is cut: each takes some 64 bytes of memory, and 24 for each edge.
@@ -135,7 +138,9 @@ fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<(An
         None => case::record_quietly(&options.command, None, case::Way::Usual, startup, messages)?,
     };
     let (opened, unit) = home::find(&name, startup).map_err(Refusal::usage)?;
-    let job = Job { options, opened: &opened, unit, interrupted, search: startup.search() };
+    let page = RefCell::new(Page::new(options, messages.paint, is_terminal()));
+    let job =
+        Job { options, opened: &opened, unit, interrupted, search: startup.search(), page, stopped: Cell::new(false) };
     match start_engine(startup, |engine| Ok(job.run(engine))) {
         Ok(answer) => answer.map(|answer| (answer, opened)),
         Err(Failed::Error(e)) => Err(Refusal::internal(e)),
@@ -149,17 +154,35 @@ struct Job<'a> {
     unit: Option<UnitName>,
     interrupted: Arc<AtomicBool>,
     search: image::Search,
+    page: RefCell<Page>,
+    /// Time has run out, or the user does not want to wait any longer.
+    stopped: Cell<bool>,
 }
 
 impl Job<'_> {
+    /// Whoever stops before the first window is there gets no partial slice, which is no fault of ours.
     fn run(&self, engine: &EngineProgram) -> Result<Answer, Refusal> {
+        self.slice(engine).map_err(|refusal| {
+            if !(self.stopped.get() && refusal.status == status::INTERNAL) {
+                return refusal;
+            }
+            let message = "the time ran out, or it was interrupted (--budget), before anything was followed";
+            Refusal { status: status::NO, ..Refusal::internal(message) }
+        })
+    }
+
+    fn slice(&self, engine: &EngineProgram) -> Result<Answer, Refusal> {
         let begun = Instant::now();
         let recording = &self.opened.recording;
         let replayer = Replayer { engine, recording };
         let unit = self.choose(&replayer)?;
         let until = begun + self.options.budget;
-        let flag = self.interrupted.clone();
-        let mut stop = move || Instant::now() > until || case::is_raised(&flag);
+        // Whatever takes long asks this, and so is where the page is shown.
+        let mut stop = || {
+            self.page.borrow_mut().show();
+            self.stopped.set(Instant::now() > until || case::is_raised(&self.interrupted));
+            self.stopped.get()
+        };
         let mut session = Session::open(&replayer, &unit).map_err(Refusal::internal)?;
         let images = session::images_with(recording, self.search.clone());
         self.say("looking for the criterion");
@@ -179,7 +202,8 @@ impl Job<'_> {
         let (mut part, traced) = self.part(&mut session, unit, start.moment, &mut across)?;
         part.criterion = start.criterion.clone();
         (part.how.prune_memory, part.how.prune_registers) = start.pruned.clone();
-        self.follow(&mut part, &mut session, traced, &mut across)?;
+        self.page.borrow_mut().died = start.died;
+        self.follow(&mut part, &mut session, traced, &mut across, true)?;
         drop(session);
         let mut parts = vec![part];
         if !self.options.forward && self.options.chop.is_none() {
@@ -191,8 +215,12 @@ impl Job<'_> {
         for limit in parts.iter().filter_map(unfinished) {
             add_limit(&mut limits, limit);
         }
-        let packed = recording.extra().map(|e| e.join("sources"));
-        Ok(Answer { recording: self.name(), start, parts, limits, times, packed })
+        Ok(Answer { recording: self.name(), start, parts, limits, times, packed: self.packed() })
+    }
+
+    /// Sources that came with the recording.
+    fn packed(&self) -> Option<std::path::PathBuf> {
+        self.opened.recording.extra().map(|e| e.join("sources"))
     }
 
     /// What is known about a process that is to be sliced from a moment, and what of it was traced first.
@@ -235,13 +263,14 @@ impl Job<'_> {
         Ok((part, traced))
     }
 
-    /// Slices a part, from the window that was traced first.
+    /// Slices a part, from the window that was traced first; the first part is the one whose nearest lines are shown early.
     fn follow(
         &self,
         part: &mut Part,
         session: &mut Session,
         traced: Traced,
         across: &mut Across<'_>,
+        is_first: bool,
     ) -> Result<(), Refusal> {
         self.say("finding out what decided about what");
         let calls = tracing::calls(&self.opened.recording, &part.unit).map_err(Refusal::internal)?;
@@ -257,6 +286,7 @@ impl Job<'_> {
             origins: origins(&part.loaded, &part.paths),
             libs: self.options.libs,
             say: &|what| self.say(what),
+            page: is_first.then(|| (&self.page, Sources::of(&part.loaded, self.packed()))),
             times: &mut across.times,
         };
         if !self.needs_one_window() {
@@ -370,7 +400,7 @@ impl Job<'_> {
     /// Tells how far it is, on a terminal; nothing clears the line.
     fn say(&self, what: &str) {
         let o = self.options;
-        if o.quiet || o.json || !rustix::termios::isatty(rustix::stdio::stderr()) {
+        if o.quiet || o.json || !is_terminal() {
             return;
         }
         message::stderr(&match what {
@@ -456,6 +486,11 @@ impl Job<'_> {
         let inexact = unit.iter().flat_map(|u| &u.inexact);
         inexact.map(|(n, why)| format!("inexact from record {n} on: {why}")).collect()
     }
+}
+
+/// Does somebody watch?
+fn is_terminal() -> bool {
+    rustix::termios::isatty(rustix::stdio::stderr())
 }
 
 /// Where code comes from, and whose it is.

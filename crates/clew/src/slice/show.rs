@@ -13,6 +13,8 @@ use std::fmt::Write;
 
 /// Lines that are shown in a text.
 pub const SHOWN: usize = 400;
+/// Addresses of a program without debug information that are shown where another one has lines.
+const SHOWN_BARE: usize = 20;
 /// Edges of one line that are shown.
 pub const SHOWN_EDGES: usize = 12;
 
@@ -57,15 +59,27 @@ impl Show<'_> {
         let answer = self.answer;
         let _ = writeln!(out, "Slice of {} (process {}):", answer.start.text, answer.parts[0].unit);
         let mut left = SHOWN;
+        let has_lines = self.own_lines() > 0;
+        let mut missing = 0;
         for n in 0..self.views.len() {
             if n > 0 {
                 let _ = writeln!(out, "\nin process {}, which wrote what was read:", answer.parts[n].unit);
             }
-            left -= self.part_text(n, left, &mut out);
+            let view = &self.views[n];
+            let all = view.lines.list.len();
+            // A filter without debug information must not hide the program that wrote what it read.
+            let is_bare = has_lines && view.own_lines() == 0 && all > SHOWN_BARE;
+            let shown = self.part_text(n, if is_bare { left.min(SHOWN_BARE) } else { left }, &mut out);
+            left -= shown;
+            if is_bare {
+                let more = all - shown;
+                let _ = writeln!(out, "  … and {more} more addresses of a program without debug information");
+            } else {
+                missing += all - shown;
+            }
         }
-        let all: usize = self.views.iter().map(|v| v.lines.list.len()).sum();
-        if all > SHOWN {
-            let _ = writeln!(out, "\n… and {} more lines, farther away (--json has them all)", all - SHOWN);
+        if missing > 0 {
+            let _ = writeln!(out, "\n… and {missing} more lines, farther away (--json has them all)");
         }
         let _ = writeln!(out, "\n{}", self.summary());
         for input in self.inputs() {
@@ -81,22 +95,11 @@ impl Show<'_> {
     fn part_text(&mut self, n: usize, most: usize, out: &mut String) -> usize {
         let edges = if self.options.edges { edges(&mut self.views[n]) } else { BTreeMap::new() };
         let mut sources = self.sources(n);
-        let mut functions: Vec<(String, Vec<&Line>)> = Vec::new();
         let shown = &self.views[n].lines.list[..most.min(self.views[n].lines.list.len())];
-        for line in shown {
-            let name = line.origin.function.clone().unwrap_or_else(|| "?".into());
-            let file = line.origin.file.as_ref().map(|f| format!(" ({})", f.display())).unwrap_or_default();
-            let title = format!("{name}{file}");
-            match functions.iter_mut().find(|(t, _)| *t == title) {
-                Some((_, lines)) => lines.push(line),
-                None => functions.push((title, vec![line])),
-            }
-        }
-        for (title, mut lines) in functions {
+        for (title, lines) in groups(shown) {
             let _ = writeln!(out, "\n{}", self.paint.strong(&title));
-            lines.sort_by_key(|l| (l.origin.line, l.origin.address.clone()));
             for line in lines {
-                let at = line.origin.line.map_or_else(|| line.origin.address.clone(), |n| n.to_string());
+                let at = line.place();
                 let times = times(line.instances, line.executed);
                 let part = match (self.options.parts, line.data) {
                     (false, _) => "",
@@ -281,6 +284,24 @@ impl Show<'_> {
         });
         format!("{document:#}\n")
     }
+}
+
+/// Lines by function and file: the function with the nearest line comes first, lines of one in the order of the source.
+pub fn groups(list: &[Line]) -> Vec<(String, Vec<&Line>)> {
+    let mut functions: Vec<(String, Vec<&Line>)> = Vec::new();
+    for line in list {
+        let name = line.origin.function.as_deref().unwrap_or("?");
+        let file = line.origin.file.as_ref().map(|f| format!(" ({})", f.display())).unwrap_or_default();
+        let title = format!("{name}{file}");
+        match functions.iter_mut().find(|(t, _)| *t == title) {
+            Some((_, lines)) => lines.push(line),
+            None => functions.push((title, vec![line])),
+        }
+    }
+    for (_, lines) in &mut functions {
+        lines.sort_by_key(|l| (l.origin.line, l.origin.address.clone()));
+    }
+    functions
 }
 
 /// How often a line is in the slice, and how often it ran, if that is known.

@@ -11,13 +11,15 @@
 
 use super::Times;
 use super::facts::Program;
-use super::lines::{Origins, Ran};
+use super::lines::{Origins, Ran, Sources};
+use super::page::Page;
 use super::tracing::{self, Traced};
 use model::serve::Moment;
 use recording::Recording;
 use session::Session;
 use slice::window::Builder;
-use slice::{Backward, CallEffects, Criterion, Places, Prepare, Slice, Window};
+use slice::{Backward, CallEffects, Criterion, Places, Prepare, Site, Slice, Window};
+use std::cell::RefCell;
 use std::time::Instant;
 
 /// Bytes up to which a window is kept.
@@ -42,6 +44,8 @@ pub struct Windows<'a> {
     pub libs: bool,
     /// Tells how far it is.
     pub say: &'a dyn Fn(&str),
+    /// What is shown before all of it is there, if this slice is the one that it is shown of, and where sources are.
+    pub page: Option<(&'a RefCell<Page>, Sources)>,
     /// What tracing and preparing took.
     pub times: &'a mut Times,
 }
@@ -108,6 +112,28 @@ impl Windows<'_> {
         Ok(())
     }
 
+    /// Goes through a window, and shows a page on the way if that takes long.
+    fn walk(&mut self, backward: &mut Backward<'_>, window: &Window, stop: &mut dyn FnMut() -> bool) {
+        let (page, origins) = (&mut self.page, &mut self.origins);
+        backward.walk_watched(window, self.facts, &mut |so_far| {
+            if let Some((page, sources)) = page
+                && page.borrow().is_due()
+            {
+                page.borrow_mut().prepare(so_far.sites(), origins, sources);
+            }
+            stop()
+        });
+    }
+
+    /// Makes a page of what was found, to be shown while other things are done.
+    fn prepare_page(&mut self, sites: &dyn Fn() -> Vec<Site>) {
+        if let Some((page, sources)) = &mut self.page
+            && page.borrow().is_waiting()
+        {
+            page.borrow_mut().prepare(sites(), &mut self.origins, sources);
+        }
+    }
+
     /// Slices from the end of the window that was traced first.
     pub fn follow(
         &mut self,
@@ -129,7 +155,7 @@ impl Windows<'_> {
             if options.only_sites && !self.libs {
                 window.mark_own(|pc| self.origins.is_own(pc));
             }
-            backward.walk(&window, self.facts, stop);
+            self.walk(&mut backward, &window, stop);
             if !options.only_sites {
                 places.add(&window, backward.nodes(), &mut |pc| self.libs || self.origins.is_own(pc));
             }
@@ -140,6 +166,7 @@ impl Windows<'_> {
                 break;
             }
             windows += 1;
+            self.prepare_page(&|| backward.sites());
             let size = backward.size();
             (self.say)(&format!(
                 "tracing window {windows}, back from {from}; {size} instructions are in the slice so far"
@@ -158,6 +185,7 @@ impl Windows<'_> {
                 }
             }
         }
+        self.prepare_page(&|| backward.sites());
         let mut slice = backward.finish();
         slice.cut |= stopped.is_some();
         let window = Some(window).filter(|w| is_whole && w.bytes() <= KEPT);

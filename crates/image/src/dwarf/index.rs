@@ -4,13 +4,13 @@
 //! Kept are hashes, not names: one entry costs a few words however long its name is, and whoever asks compares the
 //! names of the few that match. One pass over all units, without recursion.
 //! May miss: types of version 4 in `.dwo` files that have units of their own, by name; and types declared inside of
-//! functions are found from everywhere. `.debug_names` and `.gdb_index` are not read: they may be missing or stale, and
-//! the pass costs less than finding out.
+//! functions are found from everywhere. Where the compiler left a table of names (`accelerated`), only the units that it
+//! names are passed over; `.gdb_index` is not read.
 
 use super::DebugInfo;
 use super::meter::{Meter, Metered};
 use super::split::Part;
-use super::units::open_unit;
+use super::units::{UnitEntry, open_unit};
 use gimli::{AttributeValue, DwTag, Dwarf, Operation, Unit, UnitHeader};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -72,11 +72,7 @@ impl DebugInfo {
     pub(super) fn load_index<'a>(&'a self, dwarf: &Dwarf<Metered<'a>>, meter: &'a Meter) -> Index {
         let mut index = Index::default();
         for unit in &self.units().list {
-            self.with_entries(dwarf, unit, meter, |entries, meter| {
-                let split = unit.split.get().and_then(Option::as_ref);
-                let (part, offset) = split.map_or((Part::Own, unit.offset.0), |s| (Part::Split(unit.number), s.offset));
-                index.add(entries.dwarf, entries.unit, Home { part, types: false, unit: offset }, meter);
-            });
+            self.add_unit(&mut index, dwarf, unit, meter);
         }
         for (number, header) in type_units(dwarf).into_iter().enumerate() {
             let home = Home { part: Part::Own, types: true, unit: number };
@@ -93,9 +89,29 @@ impl DebugInfo {
                 index.add(shared, &unit, Home { part: Part::Shared, types: false, unit: offset.0 }, meter);
             }
         }
-        index.entries.sort_unstable();
-        index.placed.sort_unstable();
+        index.sort();
         index
+    }
+
+    /// The names of one unit, which has been opened.
+    pub(super) fn load_unit_index<'a>(
+        &'a self,
+        dwarf: &Dwarf<Metered<'a>>,
+        unit: &'a UnitEntry,
+        meter: &'a Meter,
+    ) -> Index {
+        let mut index = Index::default();
+        self.add_unit(&mut index, dwarf, unit, meter);
+        index.sort();
+        index
+    }
+
+    fn add_unit<'a>(&'a self, index: &mut Index, dwarf: &Dwarf<Metered<'a>>, unit: &'a UnitEntry, meter: &'a Meter) {
+        self.with_entries(dwarf, unit, meter, |entries, meter| {
+            let split = unit.split.get().and_then(Option::as_ref);
+            let (part, offset) = split.map_or((Part::Own, unit.offset.0), |s| (Part::Split(unit.number), s.offset));
+            index.add(entries.dwarf, entries.unit, Home { part, types: false, unit: offset }, meter);
+        });
     }
 }
 
@@ -130,6 +146,11 @@ impl Index {
             Some(Candidate { home, entry: e.entry as usize })
         };
         matching.filter_map(candidate).collect()
+    }
+
+    fn sort(&mut self) {
+        self.entries.sort_unstable();
+        self.placed.sort_unstable();
     }
 
     fn add(&mut self, dwarf: &Dwarf<Metered<'_>>, unit: &Unit<Metered<'_>>, home: Home, meter: &Meter) {

@@ -10,6 +10,9 @@
 //! Guarantees: all tables of a file together cost time and memory linear in its size, and so does each other question
 //! (see `meter`). Damage in one unit does not hide the others.
 
+mod accelerated;
+#[cfg(test)]
+mod accelerated_tests;
 mod functions;
 mod index;
 mod lines;
@@ -23,7 +26,7 @@ use crate::demangle::{demangle, is_mangled};
 use crate::elf::Elf;
 pub(crate) use functions::Name;
 use functions::{Functions, LazyName};
-use gimli::{Dwarf, DwarfSections, SectionId, UnitRef};
+use gimli::{Dwarf, DwarfSections, Section, SectionId, UnitRef};
 use index::Index;
 pub(crate) use index::{Candidate, Home, Named, type_units};
 use lines::Lines;
@@ -59,6 +62,9 @@ const NEEDED: [SectionId; 13] = [
     SectionId::DebugTypes,
 ];
 
+/// The section with a table of names, which gimli does not know.
+const NAMES: &str = ".debug_names";
+
 /// The debug information of one image.
 #[derive(Debug)]
 pub(crate) struct DebugInfo {
@@ -71,6 +77,9 @@ pub(crate) struct DebugInfo {
     allowance: AtomicU64,
     units: OnceLock<Units>,
     index: OnceLock<Index>,
+    /// `.debug_names`, empty if there is none; and whether it speaks of all units.
+    names: Vec<u8>,
+    names_fit: OnceLock<bool>,
 }
 
 /// The entries of the functions around an address.
@@ -130,11 +139,14 @@ impl DebugInfo {
         };
         let sections = load(elf);
         let shared = shared.map(load);
+        let names = elf.named_contents(NAMES).unwrap_or_default();
+        size += names.len() as u64;
         // All tables of the C library, or of a large Rust program, together cost about the size of their sections, and
         // the index of names as much again.
         let allowance = AtomicU64::new(size.saturating_mul(8).saturating_add(BASE_ALLOWANCE));
-        let (units, index) = Default::default();
-        Some(DebugInfo { sections, shared, splits, size: AtomicU64::new(size), allowance, units, index })
+        let (units, index, names_fit) = Default::default();
+        let size = AtomicU64::new(size);
+        Some(DebugInfo { sections, shared, splits, size, allowance, units, index, names, names_fit })
     }
 
     pub fn locate(&self, at: u64) -> Option<Found> {
@@ -193,7 +205,44 @@ impl DebugInfo {
 
     /// The entries that are probably called `name`.
     pub fn named(&self, name: &str, what: Named) -> Vec<Candidate> {
+        if self.index.get().is_none()
+            && let found @ [_, ..] = &self.named_by_table(name, what)[..]
+        {
+            return found.to_vec();
+        }
         self.index().candidates(name, what)
+    }
+
+    /// The same for the units that the compiler's table of names tells; nothing if there is no table that can be relied on.
+    /// Enumerators are in no such table, nor what is shared between files.
+    fn named_by_table(&self, name: &str, what: Named) -> Vec<Candidate> {
+        if self.names.is_empty() || self.shared.is_some() || what == Named::Enumerator || !name.is_ascii() {
+            return Vec::new();
+        }
+        let units = &self.units().list;
+        let fits = || {
+            self.each(|_, meter| {
+                let listed = accelerated::listed_units(Metered::new(&self.names, meter));
+                listed.is_some_and(|l| units.iter().all(|u| l.binary_search(&u.offset.0).is_ok()))
+            })
+        };
+        if !*self.names_fit.get_or_init(fits) {
+            return Vec::new();
+        }
+        let told = self.each(|dwarf, meter| {
+            accelerated::units_with(Metered::new(&self.names, meter), *dwarf.debug_str.reader(), name)
+        });
+        let known = |at: usize| units.binary_search_by_key(&at, |u| u.offset.0).ok().map(|n| &units[n]);
+        let told = told.unwrap_or_default().into_iter().filter_map(known);
+        told.flat_map(|unit| self.unit_index(unit).candidates(name, what)).collect()
+    }
+
+    /// The names of one unit.
+    fn unit_index<'s>(&'s self, unit: &'s UnitEntry) -> &'s Index {
+        unit.index.get_or_init(|| {
+            self.functions(unit);
+            self.once(|dwarf, meter| self.load_unit_index(dwarf, unit, meter))
+        })
     }
 
     /// The variables with a fixed address at `at` or before it, the nearest first, each with its address.

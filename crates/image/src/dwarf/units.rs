@@ -6,6 +6,7 @@
 //! address of the ELF header.
 
 use super::functions::Functions;
+use super::index::Index;
 use super::lines::Lines;
 use super::meter::{Meter, Metered};
 use super::split::SplitUnit;
@@ -32,6 +33,8 @@ pub(crate) struct UnitEntry {
     pub split: OnceLock<Option<SplitUnit>>,
     pub lines: OnceLock<Option<Lines>>,
     pub functions: OnceLock<Functions>,
+    /// Its names, if they were asked for before those of the whole file.
+    pub index: OnceLock<Index>,
 }
 
 impl Units {
@@ -45,8 +48,8 @@ impl Units {
                 with_code.push((units.list.len() as u32, header));
             }
             let number = units.list.len() as u32;
-            let (split, lines, functions) = Default::default();
-            units.list.push(UnitEntry { offset, number, split, lines, functions });
+            let (split, lines, functions, index) = Default::default();
+            units.list.push(UnitEntry { offset, number, split, lines, functions, index });
         }
         let mut ranges = units.ranges_by_table(dwarf);
         let mut known = vec![false; units.list.len()];

@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use crate::graph::{Edge, Node, Site, Why};
-use crate::wants::Who;
+use crate::wants::{FastMap, Who};
+use crate::window::Window;
 
-use super::{At, State, Walk};
+use super::{At, Found, State, Walk};
 
 /// The site of a system call, which belongs to no instruction of a block.
 pub(super) const NO_SITE: u32 = u32::MAX;
@@ -44,6 +45,45 @@ impl Walk<'_> {
         }
         found.instances += executions;
         found.distance = found.distance.min(distance);
+    }
+}
+
+/// What a walk has found so far.
+pub struct SoFar<'w> {
+    window: &'w Window,
+    found: &'w [Found],
+    behind: &'w FastMap<u64, Site>,
+}
+
+impl SoFar<'_> {
+    /// What the slice comes to so far, in the order of addresses. Nearer ones may still be found: a value may have been
+    /// made long ago.
+    pub fn sites(&self) -> Vec<Site> {
+        let mut all: Vec<Site> = sites(self.window, self.found).chain(self.behind.values().copied()).collect();
+        all.sort_unstable_by_key(|s| s.pc);
+        // An instruction may be in several blocks, and in windows behind this one.
+        all.dedup_by(|next, first| {
+            let same = next.pc == first.pc;
+            if same {
+                first.instances += next.instances;
+                first.distance = first.distance.min(next.distance);
+            }
+            same
+        });
+        all
+    }
+}
+
+/// What was found in one window.
+pub(super) fn sites<'w>(window: &'w Window, found: &'w [Found]) -> impl Iterator<Item = Site> + 'w {
+    let insns = window.codes.iter().flat_map(|c| &c.insns);
+    let found = insns.zip(found).filter(|(_, f)| f.instances != 0);
+    found.map(|(insn, f)| Site { pc: insn.pc, instances: u64::from(f.instances), distance: f.distance })
+}
+
+impl Walk<'_> {
+    pub(super) fn so_far(&self) -> SoFar<'_> {
+        SoFar { window: self.window, found: &self.found, behind: &self.state.sites }
     }
 }
 

@@ -33,6 +33,7 @@ use crate::seam::Waiting;
 use crate::wants::{FastMap, MemWants, RegWants, Want, Who};
 use crate::window::{EVENTS, NOTHING, Window};
 
+pub use count::SoFar;
 use visit::By;
 
 /// What a slice starts from; what is wanted of registers and memory holds at the end of the window.
@@ -273,6 +274,11 @@ impl<'o> Backward<'o> {
         &self.state.slice.nodes
     }
 
+    /// What the slice comes to at each instruction of the code, as far as windows were seen.
+    pub fn sites(&self) -> Vec<Site> {
+        self.state.sites.values().copied().collect()
+    }
+
     /// Executed instructions that were found so far.
     pub fn size(&self) -> u64 {
         self.state.slice.size
@@ -285,6 +291,11 @@ impl<'o> Backward<'o> {
 
     /// Goes through the next window back.
     pub fn walk(&mut self, window: &Window, facts: &mut dyn Facts, interrupted: &mut dyn FnMut() -> bool) {
+        self.walk_watched(window, facts, &mut |_| interrupted());
+    }
+
+    /// Goes through the next window back; now and then `watch` sees what was found so far, and says whether to stop.
+    pub fn walk_watched(&mut self, window: &Window, facts: &mut dyn Facts, watch: &mut dyn FnMut(&SoFar<'_>) -> bool) {
         let mut walk = Walk::new(window, self.options, facts, &mut self.state);
         if !walk.state.started {
             walk.state.started = true;
@@ -292,7 +303,7 @@ impl<'o> Backward<'o> {
         } else {
             walk.enter();
         }
-        walk.run(interrupted);
+        walk.run(watch);
         walk.leave();
     }
 
@@ -386,15 +397,15 @@ impl<'w> Walk<'w> {
         }
     }
 
-    fn run(&mut self, interrupted: &mut dyn FnMut() -> bool) {
+    fn run(&mut self, watch: &mut dyn FnMut(&SoFar<'_>) -> bool) {
         let window = self.window;
         let mut address = window.addresses.len();
         let mut segment = window.parents.len() as u32;
         let (mut run, mut call) = (window.runs.len(), window.calls.len());
         let mut turn = window.ran_before.len();
-        for (execution, &number) in window.blocks.iter().enumerate().rev() {
+        for (execution, number) in window.blocks.iter().enumerate().rev() {
             if execution & 0xffff == 0 {
-                if self.is_over() || interrupted() {
+                if self.is_over() || watch(&self.so_far()) {
                     self.state.slice.cut = true;
                     return;
                 }
@@ -433,9 +444,8 @@ impl<'w> Walk<'w> {
 
     /// What was found in this window goes to the rest.
     fn leave(self) {
-        let insns = self.window.codes.iter().flat_map(|c| &c.insns);
-        for (insn, found) in insns.zip(&self.found).filter(|(_, f)| f.instances != 0) {
-            self.state.add_site(insn.pc, u64::from(found.instances), found.distance);
+        for Site { pc, instances, distance } in count::sites(self.window, &self.found) {
+            self.state.add_site(pc, instances, distance);
         }
         self.state.before.leave(self.window);
     }

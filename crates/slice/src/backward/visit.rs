@@ -337,7 +337,7 @@ impl Walk<'_> {
         if o.data_only || o.copies_only || o.omit == Some(Omit::Control) {
             return;
         }
-        self.want_control(self.window.parents[segment as usize], Some(who), u32::MAX);
+        self.want_control(self.window.parents.at(segment), Some(who), u32::MAX);
     }
 
     /// The end of a segment is wanted. Whole blocks want the same one: it is passed on when another one is.
@@ -368,7 +368,7 @@ impl Walk<'_> {
 
     /// What decided about a segment decides in its place.
     fn pass_on(&mut self, segment: u32, decision: Decision) {
-        self.want_control(self.window.parents[segment as usize], decision.who, decision.shown);
+        self.want_control(self.window.parents.at(segment), decision.who, decision.shown);
     }
 
     /// Library code at this distance is shown here, or at the call that led here. `counted`: so is this execution.
@@ -377,7 +377,7 @@ impl Walk<'_> {
         if self.window.is_own(at.site) {
             self.count(at.site, distance, u32::from(!counted));
         } else {
-            self.want_control(self.window.parents[at.segment as usize], None, distance);
+            self.want_control(self.window.parents.at(at.segment), None, distance);
         }
     }
 }
