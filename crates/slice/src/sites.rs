@@ -72,15 +72,15 @@ impl<'w> Sites<'w> {
 
     /// The segment of an instruction, given as nodes name it; nothing for what is not in a plain block.
     pub fn segment(&self, execution: u32, insn: u16) -> Option<u32> {
-        let number = *self.window.blocks.get(execution as usize)?;
-        let code = self.window.codes.get(number as usize)?;
-        Some(self.first[execution as usize] + code.segment_of(insn) as u32)
+        let first = *self.first.get(execution as usize)?;
+        let code = self.window.codes.get(self.window.blocks.at(execution as usize) as usize)?;
+        Some(first + code.segment_of(insn) as u32)
     }
 
     /// The call at whose end a segment stands, if it is one.
     pub fn call(&self, segment: u32) -> Option<u64> {
         let (execution, insn) = self.place(segment)?;
-        let code = self.window.codes.get(self.window.blocks[execution as usize] as usize)?;
+        let code = self.window.codes.get(self.window.blocks.at(execution as usize) as usize)?;
         code.insns.get(usize::from(insn)).filter(|i| i.control == Control::Call).map(|i| i.pc)
     }
 
