@@ -106,23 +106,26 @@ impl<'a> Ranking<'a> {
     /// In which order things are told. Where few branches repair the run, the first ones are good; else what they have
     /// in common says as much. Behind the last repair there is one line around the first.
     pub fn turns(&self) -> Vec<Turn> {
-        use Turn::{Around, Call, Repair};
-        let (first, then): (&[Turn], &[Turn]) = match self.calls {
-            Some(_) => (&[Repair, Repair, Call, Repair, Repair, Around, Call], &[Repair, Around, Repair, Call]),
-            None => (&[Repair, Repair, Repair, Around], &[Repair, Around]),
-        };
-        let mut left = self.candidates.len();
-        let mut turns = Vec::new();
-        for turn in first.iter().chain(then.iter().cycle()) {
-            if left == 0 {
-                break;
-            }
-            left -= usize::from(*turn == Repair);
-            turns.push(*turn);
-        }
-        turns.extend((!turns.is_empty()).then_some(Around));
-        turns
+        turns(self.candidates.len(), self.calls.is_some())
     }
+}
+
+fn turns(mut repairs: usize, is_easy: bool) -> Vec<Turn> {
+    use Turn::{Around, Call, Repair};
+    let (first, then): (&[Turn], &[Turn]) = match is_easy {
+        true => (&[Repair, Repair, Call, Repair, Repair, Around, Call], &[Repair, Around, Repair, Call]),
+        false => (&[Repair, Repair, Repair, Around], &[Repair, Around]),
+    };
+    let mut turns = Vec::new();
+    for turn in first.iter().chain(then.iter().cycle()) {
+        if repairs == 0 {
+            break;
+        }
+        repairs -= usize::from(*turn == Repair);
+        turns.push(*turn);
+    }
+    turns.extend((!turns.is_empty()).then_some(Around));
+    turns
 }
 
 /// In order, each line once.
@@ -219,4 +222,27 @@ fn candidates<'a>(
         });
     }
     list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Turn::{Around, Call, Repair};
+    use super::*;
+
+    #[test]
+    fn all_repairs_are_told_and_one_line_around_the_first_behind_them() {
+        assert_eq!(turns(0, false), []);
+        assert_eq!(turns(1, false), [Repair, Around]);
+        assert_eq!(turns(4, false), [Repair, Repair, Repair, Around, Repair, Around]);
+        for easy in [false, true] {
+            let told = turns(50, easy).into_iter().filter(|t| *t == Repair).count();
+            assert_eq!(told, 50, "{easy}");
+        }
+    }
+
+    #[test]
+    fn calls_are_told_only_where_repairs_say_little() {
+        assert!(!turns(9, false).contains(&Call));
+        assert_eq!(turns(5, true)[..5], [Repair, Repair, Call, Repair, Repair]);
+    }
 }
