@@ -126,22 +126,14 @@ pub enum Kind {
     Value,
     /// Leaving out one execution of a statement or call repairs the run.
     Suppression,
-    /// After the change the failing place is not met any more.
-    Avoiding,
     /// A dependence leads from it to the failure.
     Dependence,
 }
 
 impl Kind {
     /// Every kind, in the order of their declaration.
-    pub const ALL: [Kind; 6] = [
-        Kind::CriticalPredicate,
-        Kind::ForcedPredicate,
-        Kind::Value,
-        Kind::Suppression,
-        Kind::Avoiding,
-        Kind::Dependence,
-    ];
+    pub const ALL: [Kind; 5] =
+        [Kind::CriticalPredicate, Kind::ForcedPredicate, Kind::Value, Kind::Suppression, Kind::Dependence];
 
     /// For people: what was changed, or what was seen.
     pub fn title(self) -> &'static str {
@@ -150,7 +142,6 @@ impl Kind {
             Kind::ForcedPredicate => "a branch that always goes one way",
             Kind::Value => "another value stored once",
             Kind::Suppression => "a statement left out once",
-            Kind::Avoiding => "a change that avoids the failing place",
             Kind::Dependence => "a dependence of the failure",
         }
     }
@@ -162,7 +153,6 @@ impl Kind {
             Kind::ForcedPredicate => "forced-predicate",
             Kind::Value => "value",
             Kind::Suppression => "suppression",
-            Kind::Avoiding => "avoiding-predicate",
             Kind::Dependence => "dependence",
         }
     }

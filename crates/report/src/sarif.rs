@@ -41,7 +41,6 @@ fn rule(kind: Kind) -> Value {
         Kind::ForcedPredicate => "The run is repaired when this branch always goes one way.",
         Kind::Value => "Another value, stored by one execution of this statement, repairs the run.",
         Kind::Suppression => "The run is repaired when one execution of this statement or call is left out.",
-        Kind::Avoiding => "After the change the failing place is not met any more, which proves nothing by itself.",
         Kind::Dependence => "A dependence leads from here to the failure.",
     };
     json!({

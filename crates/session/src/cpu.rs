@@ -61,6 +61,7 @@ mod tests {
             threads: 1,
             end: None,
             inexact: Vec::new(),
+            unrecorded: Vec::new(),
             features: vec![FeatureRecord { feature: feature as u32, pc: 0x1234, bytes }],
             files: Vec::new(),
             damage: None,

@@ -228,7 +228,7 @@ fn look_for_host(e: &mut Engine) {
     const EACH: u32 = 256;
     let tr = trial(e);
     tr.calls = tr.calls.wrapping_add(1);
-    if tr.calls % EACH == 0 && e.control.host_is_gone() {
+    if tr.calls.is_multiple_of(EACH) && e.control.host_is_gone() {
         sys::exit_group(0);
     }
 }
