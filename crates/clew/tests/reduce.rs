@@ -279,6 +279,12 @@ fn what_cannot_be_done_is_said_in_one_sentence() {
     check_refused(&given, &["--input", "stdin"], &[program], "no file and no pipe");
     check_refused(&given, &["--input", "input.txt"], &["cat", "@@"], "the program passes with this input");
     check_refused(&given, &["--input", "input.txt", "-o", "input.txt"], &on_file, "never changed");
+    let other = |name: &str| given.place.folder.join(name);
+    std::fs::hard_link(&given.input, other("hard.txt")).expect("a link can be made");
+    check_refused(&given, &["--input", "input.txt", "-o", "hard.txt"], &on_file, "never changed");
+    std::fs::write(other("two.pass"), "a\n").expect("the file can be written");
+    let good = ["--input", "input.txt", "--isolate", "--good", "two.pass", "-o", "two"];
+    check_refused(&given, &good, &on_file, "never changed");
     check_refused(&given, &["--input", "input.txt", "-o", "no/out"], &on_file, "there is no folder");
     check_refused(&given, &["--input", "input.txt", "--check", "/no/script"], &on_file, "judges nothing");
     check_refused(&given, &["--input", "input.txt", "--ref", "/no/program"], &on_file, "/no/program");

@@ -162,6 +162,13 @@ fn the_same_mistake_made_twice_is_traced_where_it_is_made_first() {
 }
 
 #[test]
+fn a_stack_that_is_used_up_is_searched_in_time() {
+    let answer = check_why("deep.c", &[], &[], Some("0\n"));
+    let seconds = answer["time"]["seconds"].as_f64().expect("a time");
+    assert!(seconds < 90.0, "a budget of {BUDGET} took {seconds} s");
+}
+
+#[test]
 fn what_fails_only_under_some_schedules_is_run_until_it_does() {
     let place = Place::new("why-lost");
     compile("lost.c", &[], &place.folder);

@@ -153,6 +153,11 @@ impl Branches {
         self.counts.keys().copied()
     }
 
+    /// The number of the first execution of a branch, of those that are known, that went this way.
+    pub fn first_that_went(&self, pc: u64, taken: bool) -> Option<u64> {
+        self.list.iter().find(|p| p.moment.pc == pc && p.taken == taken).map(|p| p.instance)
+    }
+
     /// How often the branch at `pc` was executed.
     pub fn count(&self, pc: u64) -> u64 {
         self.counts.get(&pc).copied().unwrap_or(0)

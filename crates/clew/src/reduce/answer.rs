@@ -83,6 +83,9 @@ impl Answer {
     pub fn text(&self, paint: Paint) -> String {
         let mut out = format!("The run fails: {}.\n", self.failure);
         match &self.found {
+            Found::Smallest { failing, stopped: Some(_) } if failing.bytes.len() == self.size => {
+                out.push_str("No smaller input that fails so was found until it had to end.\n");
+            }
             Found::Smallest { failing, .. } if failing.bytes.len() == self.size => {
                 let _ = writeln!(out, "No smaller input that fails so was found: all {} are needed.", bytes(self.size));
             }
@@ -97,6 +100,9 @@ impl Answer {
             Found::Pair(pair) => self.text_of_pair(&mut out, pair, paint),
             Found::Nothing { empty_fails: true, .. } => {
                 out.push_str("It fails so without any input: no part of the input makes the difference.\n");
+            }
+            Found::Nothing { stopped: Some(_), .. } => {
+                out.push_str("No input that passes was found until it had to end.\n");
             }
             Found::Nothing { .. } => {
                 out.push_str("No part of the input passes, so there is nothing to compare with: give an input that does with --good FILE.\n");
@@ -200,7 +206,8 @@ impl Answer {
 }
 
 /// Where the passing input goes.
-fn beside(path: &Path) -> PathBuf {
+/// Where the passing one of a pair is written.
+pub fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".pass");
     name.into()

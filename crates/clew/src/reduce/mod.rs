@@ -98,12 +98,21 @@ fn check_output(options: &Options) -> Result<(), Refusal> {
         let (path, folder) = (path.display(), folder.display());
         return Err(Refusal::usage(format!("{path} cannot be written: there is no folder {folder}; make it first")));
     }
-    let same = |other: &Path| matches!((path.canonicalize(), other.canonicalize()), (Ok(a), Ok(b)) if a == b);
+    // The one that passes is written beside it.
+    let written = [Some(path.clone()), options.isolate.then(|| answer::beside(path))];
     let inputs = [if let Source::File(input) = &options.input { Some(input) } else { None }, options.good.as_ref()];
+    let same = |other: &Path| written.iter().flatten().any(|path| is_same_file(path, other));
     match inputs.into_iter().flatten().any(|input| same(input)) {
         true => Err(Refusal::usage("the input itself is never changed: give --output another name")),
         false => Ok(()),
     }
+}
+
+/// Do both names lead to one file, by whatever links?
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |path: &Path| path.metadata().map(|m| (m.dev(), m.ino()));
+    matches!((identity(one), identity(other)), (Ok(a), Ok(b)) if a == b)
 }
 
 /// One search.
@@ -148,9 +157,19 @@ impl Job<'_> {
             Err(NoRun::Engine(error)) => return Err(NoEngine::Error(error)),
             Err(NoRun::Program(why)) => return Ok(Err(Refusal::usage(why))),
             Err(NoRun::Ours(why)) => return Ok(Err(Refusal::internal(why))),
-            Err(NoRun::Stopped) => return Ok(Err(does_not_end())),
+            Err(NoRun::Stopped) => return Ok(Err(Job::no_first_run(runner))),
         };
+        if ran.run.end == End::StillRunning && runner.stop() == Some(Stop::Interrupted) {
+            return Ok(Err(Job::no_first_run(runner)));
+        }
         Ok(self.first_failure(&ran))
+    }
+
+    fn no_first_run(runner: &Runner<'_>) -> Refusal {
+        match runner.stop() {
+            Some(Stop::Interrupted) => Refusal::internal("interrupted while the program ran for the first time"),
+            _ => does_not_end(),
+        }
     }
 
     fn first_failure(&self, ran: &Ran) -> Result<Failed, Refusal> {

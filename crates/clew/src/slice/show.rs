@@ -158,9 +158,15 @@ impl Show<'_> {
         }
         let mut words: Vec<String> = calls.iter().map(|(name, n)| format!("{} of {name}", count(*n, "call"))).collect();
         if memory > 0 {
-            words.push(format!("{} of memory as it was at the beginning", count(memory, "word")));
+            let since = if self.is_partial() { "before what was followed" } else { "at the beginning" };
+            words.push(format!("{} of memory as it was {since}", count(memory, "word")));
         }
         words
+    }
+
+    /// Were dependences not followed to their ends?
+    fn is_partial(&self) -> bool {
+        self.answer.parts.iter().any(|p| p.slice.cut)
     }
 
     /// How a line leads to the criterion.
@@ -171,7 +177,8 @@ impl Show<'_> {
         let fits = |l: &&Line| l.origin.line == Some(line) && l.origin.full.as_ref().is_some_and(|f| f.ends_with(file));
         let in_view = |(n, v): (usize, &View<'_>)| v.lines.list.iter().find(fits).map(|l| (n, l.node));
         let Some((mut view, mut node)) = self.views.iter().enumerate().find_map(in_view) else {
-            let why = format!("{wanted} is not in the slice of {}", self.answer.start.text);
+            let what = if self.is_partial() { "what was followed of the slice" } else { "the slice" };
+            let why = format!("{wanted} is not in {what} of {}", self.answer.start.text);
             return Err(Nothing { why, found: true });
         };
         let mut out = String::new();

@@ -22,6 +22,8 @@ const DEEPEST: usize = 24;
 const LONGEST: usize = 4096;
 /// Executions of branches that are counted, the last ones.
 const MOST: usize = 400_000;
+/// Executions between two looks at the time.
+const STEP: usize = 256;
 
 /// Calls of the program's own code, with what ran under them.
 pub struct Calls {
@@ -33,7 +35,14 @@ pub struct Calls {
 }
 
 impl Calls {
-    pub fn count(gathered: &Gathered, symptom: &Symptom, sites: &Sites<'_>, places: &mut Places<'_>) -> Calls {
+    /// Counts until somebody says stop; then nothing is known about calls, rather than half of it.
+    pub fn count(
+        gathered: &Gathered,
+        symptom: &Symptom,
+        sites: &Sites<'_>,
+        places: &mut Places<'_>,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Option<Calls> {
         let mut repairing: HashMap<u64, bool> = HashMap::new();
         let mut way = Way { sites, above: HashMap::new() };
         let mut under: HashMap<u64, (HashSet<u64>, HashSet<u64>)> = HashMap::new();
@@ -42,6 +51,9 @@ impl Calls {
             None => gathered.outside.get(moment).and_then(|i| sites.segment(i.execution, i.insn)),
         };
         for (trial, verdict, _) in gathered.search.told.iter().filter(|(t, ..)| t.change == Change::Flip) {
+            if stop() {
+                return None;
+            }
             let (pc, repaired) = (trial.moment.pc, *verdict == Verdict::Fixed);
             *repairing.entry(pc).or_default() |= repaired;
             for call in segment(&trial.moment).map(|s| way.calls(s)).unwrap_or_default() {
@@ -57,7 +69,10 @@ impl Calls {
             .into_iter()
             .map(|(call, (tried, good))| (call, Counted::new(tried.len() as u32, good.len() as u32)))
             .collect();
-        for p in gathered.branches.list.iter().rev().take(MOST) {
+        for (n, p) in gathered.branches.list.iter().rev().take(MOST).enumerate() {
+            if n.is_multiple_of(STEP) && stop() {
+                return None;
+            }
             for call in segment(&p.moment).map(|s| way.calls(s)).unwrap_or_default() {
                 if let Some(c) = counted.get_mut(&call) {
                     c.executed += 1;
@@ -71,7 +86,7 @@ impl Calls {
             above.extend(calls.into_iter().find(|c| counted.contains_key(c)).map(|c| (*moment, c)));
         }
         let repaired = repairing.values().filter(|r| **r).count();
-        Calls { counted, above, rate: repaired.max(1) as f64 / repairing.len().max(1) as f64 }
+        Some(Calls { counted, above, rate: repaired.max(1) as f64 / repairing.len().max(1) as f64 })
     }
 
     /// The weight of the innermost call that was under way at a branch that repaired the run.
@@ -101,13 +116,12 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
-    /// The calls that were under way, the innermost first, each once.
+    /// The innermost calls that were under way, each place once: what recurses may be very deep.
     fn calls(&mut self, segment: u32) -> Vec<u64> {
         let mut list: Vec<u64> = Vec::new();
         let mut at = segment;
-        while list.len() < DEEPEST
-            && let Some(call) = self.innermost(at)
-        {
+        for _ in 0..DEEPEST {
+            let Some(call) = self.innermost(at) else { break };
             list.extend(self.sites.call(call).filter(|pc| !list.contains(pc)));
             at = call;
         }

@@ -65,7 +65,9 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
     let mut causes = Vec::new();
     let mut named = HashSet::new();
     let mut squash = symptom.map(|s| Squash::new(&s.window, false));
-    let ranking = Ranking::of(&gathered, symptom, squash.as_ref().map(|s| &s.sites), places);
+    let until = Instant::now() + telling.within;
+    let mut stop = || Instant::now() > until || is_raised(&case.interrupted);
+    let ranking = Ranking::of(&gathered, symptom, squash.as_ref().map(|s| &s.sites), places, &mut stop);
     let candidates = &ranking.candidates;
     let needed = needed(&gathered, candidates);
     named.extend(candidates.iter().map(|c| c.place.key()));
@@ -109,7 +111,8 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
     let best = candidates.first().filter(|_| gathered.stack.is_empty());
     let under_way = best.and_then(|best| {
         session.seek(best.finding.trial.moment, &mut || false).ok()?;
-        Some(symptom::stack(case, session))
+        // The innermost is no call, but where the change was made.
+        Some(symptom::stack(case, session).into_iter().skip(1).collect::<Vec<u64>>())
     });
     let calls = callers(under_way.as_ref().unwrap_or(&gathered.stack), places);
     let calls = calls.into_iter().filter(|p| !named.contains(&p.key())).map(|p| (p, None));
@@ -187,7 +190,7 @@ fn critical_call(case: &Case<'_>, place: Place) -> Cause {
 fn beside(case: &Case<'_>, near: Beside, best: &Candidate<'_>, path: Vec<report::Step>) -> Cause {
     let explanation = match near.towards {
         true => format!("{} let it happen, and it leads on to the failure", best.place.short()),
-        false => format!("it made a value that {} tests", best.place.short()),
+        false => format!("it made a value that {} uses", best.place.short()),
     };
     Cause {
         kind: Kind::Dependence,
@@ -268,8 +271,11 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
                 format!("if {line} {verb} {} instead of {}{which}", value(*is), value(*was))
             }
         },
-        (Change::Force(true), _) => format!("with the branch in {line} always taken"),
-        (Change::Force(false), _) => format!("with the branch in {line} never taken"),
+        (Change::Force(way), _) => match gathered.branches.first_that_went(moment.pc, *way) {
+            // Whether a jump is taken says nothing about the condition in the source.
+            Some(n) => format!("with {line} always going the way it goes on its {} execution", ordinal(n)),
+            None => format!("with {line} taken the other way on every execution"),
+        },
         _ => format!("with {line} taken the other way{which}"),
     };
     let alteration = match &finding.trial.change {
@@ -285,7 +291,7 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
     Cause {
         kind,
         proved: finding.is_proved(),
-        instance: numbered.then_some((n, of)),
+        instance: (numbered && kind != Kind::ForcedPredicate).then_some((n, of)),
         distance: (c.distance != u32::MAX).then_some(c.distance),
         explanation: match finding.is_repair() {
             true => format!("{what} {} {}", case.subject(), repaired(&case.oracle)),
@@ -407,8 +413,11 @@ pub fn difference(case: &Case<'_>) -> Option<Difference> {
 fn value(n: u64) -> String {
     const SMALL: u64 = 1 << 20;
     let double = f64::from_bits(n);
+    let is_small = |n: i64| n < 0 && n.unsigned_abs() < SMALL;
     match n {
         n if n < SMALL => n.to_string(),
+        n if is_small(n as i64) => (n as i64).to_string(),
+        n if n >> 32 == 0 && is_small(i64::from(n as u32 as i32)) => (n as u32 as i32).to_string(),
         n if n > 1 << 52 && double.is_normal() && (1e-9..1e15).contains(&double.abs()) => double.to_string(),
         n => format!("{n:#x}"),
     }

@@ -88,11 +88,12 @@ impl<'a> Ranking<'a> {
         symptom: Option<&Symptom>,
         sites: Option<&Sites<'_>>,
         places: &mut Places<'_>,
+        stop: &mut dyn FnMut() -> bool,
     ) -> Ranking<'a> {
         let functions = Functions::count(gathered, places);
         // One or two branches under a call say nothing about it.
         let seen = symptom.zip(sites).filter(|_| functions.rate() > EASY);
-        let calls = seen.map(|(s, sites)| Calls::count(gathered, s, sites, places));
+        let calls = seen.and_then(|(s, sites)| Calls::count(gathered, s, sites, places, stop));
         let candidates = ranked(candidates(gathered, symptom, &functions, calls.as_ref(), sites, places));
         Ranking { candidates, calls }
     }
