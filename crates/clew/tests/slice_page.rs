@@ -24,7 +24,7 @@ fn slice(place: &Place, options: &[&str]) -> (Option<i32>, String, String) {
     let mut command = place.clew(["slice", "--output", "0", "--window", "1"]);
     command.args(options).arg("latest");
     let output = finish(command, b"");
-    let untimed = |line: &str| match line.contains(" executed instructions, ") {
+    let untimed = |line: &str| match line.contains(" executed instructions") {
         true => line.rsplit_once(", ").map_or(line, |(before, _)| before).to_owned(),
         false => line.to_owned(),
     };

@@ -129,8 +129,9 @@ impl Show<'_> {
         let share = 100.0 * own as f64 / executed.max(1) as f64;
         let [in_slice, ran] = self.instructions();
         let t = self.answer.times;
+        let followed = if self.is_partial() { " as far as was followed" } else { "" };
         format!(
-            "{own} of {executed} executed lines ({share:.0} %), {in_slice} of {ran} executed instructions, {:.1} s",
+            "{own} of {executed} executed lines ({share:.0} %), {in_slice} of {ran} executed instructions{followed}, {:.1} s",
             (t.find + t.trace + t.prepare + t.slice).as_secs_f64()
         )
     }
