@@ -21,7 +21,7 @@ const FAR: u32 = 40;
 /// understanding of bug fix patterns", 2009): as if they were executed six times as often.
 const LOOP: f64 = 15.0;
 /// Where a number is that should be another one: behind branches that are not too far off and not executed too often.
-const TOLD: f64 = 24.0;
+const TOLD: f64 = 38.0;
 /// Dependences count half where the functions that branches are in are compared too.
 const DISTANCE: f64 = 0.5;
 /// Lines of one function that come before any of another's.
@@ -51,7 +51,9 @@ pub struct Candidate<'a> {
 
 impl Candidate<'_> {
     fn compare(&self, other: &Candidate<'_>) -> std::cmp::Ordering {
-        let class = |c: &Candidate<'_>| (!c.finding.is_proved(), !c.finding.is_repair(), c.foreign);
+        // What only makes the first wrong piece right does so by accident more easily, unless it is that very number.
+        let is_piece = |c: &Candidate<'_>| !c.finding.is_repair() && !c.told;
+        let class = |c: &Candidate<'_>| (!c.finding.is_proved(), !c.finding.is_repair(), is_piece(c), c.foreign);
         let order = class(self).cmp(&class(other)).then_with(|| self.weight.total_cmp(&other.weight));
         order.then_with(|| self.told.cmp(&other.told)).then_with(|| self.by_time(other))
     }
