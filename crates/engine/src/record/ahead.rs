@@ -18,6 +18,9 @@ use crate::state::Engine;
 use crate::text::Short;
 use model::log::{FORK_UNRECORDED, Kind};
 
+/// All descriptors that this process may have are in use.
+const EMFILE: i64 = 24;
+
 /// A fork that is about to happen.
 pub struct Forking {
     /// The record where the child's log will say that it begins.
@@ -69,7 +72,8 @@ impl Engine {
             return;
         }
         match segments::prepare(self.hidden.folder, &successor(&self.unit_name())) {
-            Ok(()) => self.log_end(model::log::Ending::Replaced, 0),
+            // A guest that has used up its descriptors has some again in its new image, which makes its own room.
+            Ok(()) | Err(EMFILE) => self.log_end(model::log::Ending::Replaced, 0),
             Err(errno) => self.stop_recording(errno),
         }
     }

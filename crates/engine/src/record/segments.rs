@@ -172,11 +172,39 @@ fn rename_to_new(folder: i32, from: &Short, to: &Short) -> Result<(), i64> {
 /// Opens a file of the recording for reading and writing; answers an error number.
 fn open(folder: i32, name: &Short, flags: u64) -> Result<u64, i64> {
     const READ_WRITE: u64 = 0o2 | 0o2_000_000;
+    const EMFILE: i64 = 24;
     // SAFETY: a file of our own; the name ends in zero.
-    match unsafe { sys::raw(nr::OPENAT, [folder as u64, name.address(), READ_WRITE | flags, 0o600, 0, 0]) } {
-        e if sys::is_err(e) => Err(-e),
-        fd => Ok(fd as u64),
+    let open =
+        || match unsafe { sys::raw(nr::OPENAT, [folder as u64, name.address(), READ_WRITE | flags, 0o600, 0, 0]) } {
+            e if sys::is_err(e) => Err(-e),
+            fd => Ok(fd as u64),
+        };
+    match open() {
+        Err(EMFILE) => with_more_descriptors(open),
+        answer => answer,
     }
+}
+
+/// Does something while this process may have as many descriptors as it may allow itself: a guest that has used up its
+/// own must not end its recording.
+fn with_more_descriptors<T>(act: impl FnOnce() -> T) -> T {
+    const NOFILE: u64 = 7;
+    let set = |limit: [u64; 2]| {
+        // SAFETY: the kernel reads two words.
+        unsafe { sys::raw(nr::PRLIMIT64, [0, NOFILE, limit.as_ptr() as u64, 0, 0, 0]) };
+    };
+    let mut limit = [0u64; 2];
+    // SAFETY: the kernel writes two words.
+    unsafe { sys::raw3(nr::GETRLIMIT, NOFILE, limit.as_mut_ptr() as u64, 0) };
+    let [now, most] = limit;
+    if now < most {
+        set([most, most]);
+    }
+    let answer = act();
+    if now < most {
+        set([now, most]);
+    }
+    answer
 }
 
 fn close(fd: u64) {

@@ -98,8 +98,12 @@ fn flags(effects: &Effects, out: &mut Declared) {
     put(&mut out.read, effects.flags_read);
     put(&mut out.write, effects.flags_written | effects.flags_undefined);
     put(&mut out.conditional, effects.flags_conditional);
-    // A flag that is undefined but counts as overwritten must at least not depend on what it was.
-    put(&mut out.free, effects.flags_undefined & effects.flags_conditional);
+    // A flag that is undefined but counts as overwritten must at least not depend on what it was. Processors that keep
+    // some of them are within their rights: no program can rely on either.
+    match is_amd() {
+        true => put(&mut out.free, effects.flags_undefined),
+        false => put(&mut out.free, effects.flags_undefined & effects.flags_conditional),
+    }
 }
 
 fn floating_point(effects: &Effects, out: &mut Declared) {
@@ -258,4 +262,10 @@ fn memory(access: &MemAccess, state: &Image, after: Option<&Image>, out: &mut De
             }
         }
     });
+}
+
+/// Is this one of AMD's processors? They leave undefined flags as they were after some multiplications and bit counts.
+pub fn is_amd() -> bool {
+    static IS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *IS.get_or_init(|| std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| text.contains("AuthenticAMD")))
 }

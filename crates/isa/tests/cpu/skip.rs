@@ -33,6 +33,13 @@ pub fn why(instruction: &Instruction, effects: &Effects, stop: Stop) -> Option<&
     if let Code::Iretw | Code::Retfw | Code::Retfw_imm16 | Code::Jmp_m1616 | Code::Call_m1616 = instruction.code() {
         return Some("goes to a 16-bit address, where nothing is mapped");
     }
+    let far = matches!(
+        instruction.code(),
+        Code::Jmp_m1664 | Code::Call_m1664 | Code::Lss_r64_m1664 | Code::Lfs_r64_m1664 | Code::Lgs_r64_m1664
+    );
+    if far && crate::declared::is_amd() {
+        return Some("AMD's processors have no far pointers of 64 bits");
+    }
     match instruction.mnemonic() {
         M::Xend => Some("faults outside a transaction"),
         M::Enqcmd | M::Enqcmds => Some("needs a device"),
