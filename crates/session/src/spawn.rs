@@ -83,14 +83,15 @@ fn spawn_here(request: Request<'_>) -> Result<Child, Error> {
     Ok(Child { pid, control: ours })
 }
 
-/// Tries again while the file counts as being written.
+/// Tries again while the file counts as being written, or a descriptor as being opened.
 ///
 /// An engine in a file that has just been written is busy for as long as a process that another thread is starting at
-/// that moment still holds a copy of the descriptor it was written through: until its `execve`.
+/// that moment still holds a copy of the descriptor it was written through: until its `execve`. `dup2` is refused onto a
+/// number that another thread is about to open.
 fn until_not_busy<T>(start: impl Fn() -> nix::Result<T>) -> nix::Result<T> {
     for _ in 0..BUSY_TRIES {
         match start() {
-            Err(Errno::ETXTBSY) => std::thread::sleep(BUSY_PAUSE),
+            Err(Errno::ETXTBSY | Errno::EBUSY) => std::thread::sleep(BUSY_PAUSE),
             other => return other,
         }
     }
