@@ -89,11 +89,10 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
                 causes.push(proved(case, &gathered, c, steps));
             }
             Turn::Call if proofs.peek().is_some() => {
-                causes.extend(
-                    calls
-                        .find(|c| !candidates.iter().any(|p| p.place.key() == c.key()))
-                        .map(|c| critical_call(case, c)),
-                );
+                let told: HashSet<_> = causes.iter().map(|c| c.place.key()).collect();
+                let repairs = |key: &_| candidates.iter().any(|c| c.place.key() == *key);
+                let next = calls.find(|c| !told.contains(&c.key()) && !repairs(&c.key()));
+                causes.extend(next.map(|c| critical_call(case, c)));
             }
             Turn::Call => {}
             Turn::Around => {
@@ -104,16 +103,12 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
         }
     }
     drop(around);
-    causes.truncate(top);
+    named.extend(causes.iter().map(|c| c.place.key()));
     let slice = symptom.zip(squash.as_mut()).map(|(s, squash)| slice_lines(case, s, places, squash));
     let slice = slice.unwrap_or_default();
     // Where it died and who called, then what that depended on.
     let best = candidates.first().filter(|_| gathered.stack.is_empty());
-    let under_way = best.and_then(|best| {
-        session.seek(best.finding.trial.moment, &mut || false).ok()?;
-        // The innermost is no call, but where the change was made.
-        Some(symptom::stack(case, session).into_iter().skip(1).collect::<Vec<u64>>())
-    });
+    let under_way = best.and_then(|best| calls_at(best, case, session));
     let calls = callers(under_way.as_ref().unwrap_or(&gathered.stack), places);
     let calls = calls.into_iter().filter(|p| !named.contains(&p.key())).map(|p| (p, None));
     let lines = slice.iter().map(|(line, node)| (line.place.clone(), Some((line, *node))));
@@ -128,25 +123,7 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
             });
         }
     }
-    if let Some((moment, why)) = gathered.search.doubtful.first() {
-        let n = gathered.search.doubtful.len();
-        gathered.limits.push(format!("{n} controls did not confirm the failure; the first, at {moment}: {why}"));
-    }
-    if let Some((moment, why)) = gathered.search.failed.first() {
-        let n = gathered.search.failed.len();
-        gathered.limits.push(format!("{n} trials could not be made; the first, at {moment}: {why}"));
-    }
-    let avoiding = gathered.search.avoiding.len();
-    if avoiding > 0 && !case.oracle.sees_results() {
-        gathered.limits.push(format!(
-            "{avoiding} changes only avoid the failure, which proves nothing: say what the program should do \
-             (--expect FILE, --expect-exit N, --check SCRIPT), and they are judged"
-        ));
-    }
-    if is_raised(&case.interrupted) {
-        gathered.limits.push("it was interrupted: this is what was found until then".into());
-    }
-    gathered.limits.extend(symptom.iter().flat_map(|s| s.limits.iter().cloned()));
+    add_limits(&mut gathered, case, symptom);
     let s = &gathered.search;
     Report {
         verb: "why".into(),
@@ -168,6 +145,35 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
         seconds: case.begun.elapsed().as_secs_f64(),
         phases: gathered.phases,
     }
+}
+
+/// Calls that were under way where a change was made; the innermost is no call, but that place.
+fn calls_at(c: &Candidate<'_>, case: &Case<'_>, session: &mut Session) -> Option<Vec<u64>> {
+    session.seek(c.finding.trial.moment, &mut || false).ok()?;
+    Some(symptom::stack(case, session).into_iter().skip(1).collect())
+}
+
+/// What was not done, or is not known.
+fn add_limits(gathered: &mut Gathered, case: &Case<'_>, symptom: Option<&Symptom>) {
+    if let Some((moment, why)) = gathered.search.doubtful.first() {
+        let n = gathered.search.doubtful.len();
+        gathered.limits.push(format!("{n} controls did not confirm the failure; the first, at {moment}: {why}"));
+    }
+    if let Some((moment, why)) = gathered.search.failed.first() {
+        let n = gathered.search.failed.len();
+        gathered.limits.push(format!("{n} trials could not be made; the first, at {moment}: {why}"));
+    }
+    let avoiding = gathered.search.avoiding.len();
+    if avoiding > 0 && !case.oracle.sees_results() {
+        gathered.limits.push(format!(
+            "{avoiding} changes only avoid the failure, which proves nothing: say what the program should do \
+             (--expect FILE, --expect-exit N, --check SCRIPT), and they are judged"
+        ));
+    }
+    if is_raised(&case.interrupted) {
+        gathered.limits.push("it was interrupted: this is what was found until then".into());
+    }
+    gathered.limits.extend(symptom.iter().flat_map(|s| s.limits.iter().cloned()));
 }
 
 /// A call under which many branches repair the run, as a suspect.
@@ -218,7 +224,6 @@ fn path(
     }
 }
 
-/// A cause that a trial speaks for.
 /// Decisions each of which the failure needs, as they came.
 fn needed(gathered: &Gathered, candidates: &[Candidate<'_>]) -> Vec<Decision> {
     let proved = candidates.iter().filter(|c| c.finding.is_proved() && c.finding.trial.change == Change::Flip);
@@ -238,6 +243,7 @@ fn instance(gathered: &Gathered, moment: Moment) -> (u64, u64) {
     (n, gathered.branches.count(moment.pc).max(n))
 }
 
+/// A cause that a trial speaks for.
 fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<report::Step>) -> Cause {
     let finding = c.finding;
     let moment = finding.trial.moment;
