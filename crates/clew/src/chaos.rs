@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 const BUDGET: Duration = Duration::from_secs(60);
 /// A run that takes longer than this counts as hanging, if the oracle has no limit of its own.
 const LONGEST: Duration = Duration::from_secs(30);
+/// How soon an interruption is noticed.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// What was written: stream and bytes.
 type Written = Vec<(u8, Vec<u8>)>;
@@ -97,7 +99,7 @@ impl Search<'_> {
             self.messages.error(&why);
             status::FAILURE
         })?;
-        let (outcome, output) = match self.follow(&recorder, seed) {
+        let (outcome, output) = match self.follow(&recorder, seed, interrupted) {
             Ok(done) => done,
             Err(failed) => {
                 record::discard(recorder, &meta, self.startup);
@@ -140,8 +142,13 @@ impl Search<'_> {
         }
     }
 
-    /// Runs the guest to its end; no outcome if it took too long and was ended.
-    fn follow(&self, recorder: &Recorder, seed: u64) -> Result<(Option<Outcome>, Written), Failed> {
+    /// Runs the guest to its end; no outcome if it took too long, or longer than the user waits, and was ended.
+    fn follow(
+        &self,
+        recorder: &Recorder,
+        seed: u64,
+        interrupted: &AtomicBool,
+    ) -> Result<(Option<Outcome>, Written), Failed> {
         let output = Output::default();
         let mut readers = Vec::new();
         let running = guest::start_engine(self.startup, |engine| {
@@ -155,7 +162,7 @@ impl Search<'_> {
             recorder.equip(&mut launch, Some(seed)).map_err(Failed::Error)?;
             launch.start().map_err(Failed::Error)
         })?;
-        let outcome = self.wait(running, recorder);
+        let outcome = self.wait(running, recorder, interrupted);
         for reader in readers {
             // Panics only if the standard library does.
             let _ = reader.join();
@@ -164,13 +171,14 @@ impl Search<'_> {
         Ok((outcome, output))
     }
 
-    fn wait(&self, mut running: session::Running, recorder: &Recorder) -> Option<Outcome> {
+    fn wait(&self, mut running: session::Running, recorder: &Recorder, interrupted: &AtomicBool) -> Option<Outcome> {
         let limit = Instant::now() + self.options.oracle.timeout.unwrap_or(LONGEST);
         let mut gathering = Gathering::new(running.pid());
         loop {
-            match running.next_within(limit.saturating_duration_since(Instant::now())) {
+            match running.next_within(limit.saturating_duration_since(Instant::now()).min(LOOK_AGAIN)) {
                 // Dropping it ends the guest.
-                None => return None,
+                None if Instant::now() >= limit || is_raised(interrupted) => return None,
+                None => {}
                 Some(event) => {
                     if let Event::Report(packet) = &event {
                         recorder.hear(packet);

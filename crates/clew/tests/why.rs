@@ -9,6 +9,7 @@ use common::place::{Place, finish};
 use common::processes::{left, processes_with};
 use common::{stderr, stdout};
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -146,6 +147,26 @@ fn a_wrong_number_is_traced_to_where_it_comes_from() {
     let answer = check_why("tax.c", &[], &[], Some("tax 57\n"));
     let explanation = answer["candidates"][0]["explanation"].as_str().expect("a sentence");
     assert!(explanation.contains("stores 57 instead of 51"), "{explanation}");
+}
+
+#[test]
+fn a_number_that_is_cut_is_traced_to_where_it_was_whole() {
+    let first = |answer: Value| answer["candidates"][0]["explanation"].as_str().expect("a sentence").to_owned();
+    let kept = first(check_why("narrow.c", &[], &[], Some("5 parts\ntotal 5000000000\n")));
+    assert!(kept.starts_with("line 19 keeps 4 bytes of 5000000000: if narrow.c:13 stores all of it"), "{kept}");
+    let handed = first(check_why("handed.c", &[], &[], Some("[7]\n[847288609443]\n")));
+    let words = "line 34 hands over 847288609443, of which handed.c:16 takes 4 bytes: if that stores all of it";
+    assert!(handed.starts_with(words), "{handed}");
+}
+
+#[test]
+fn the_smaller_of_two_changes_comes_first() {
+    let answer = check_why("no_lines.c", &[], &[], Some("29\n0\n"));
+    let [first, second] = [0, 1].map(|n| &answer["candidates"][n]);
+    assert_eq!(first["kind"], "suppression", "{first:#}");
+    let sentence = first["explanation"].as_str().expect("a sentence");
+    assert!(sentence.starts_with("with line 21 left out on its 2nd execution"), "{sentence}");
+    assert_eq!((&second["kind"], &second["line"]), (&"critical-predicate".into(), &18.into()), "{second:#}");
 }
 
 #[test]
@@ -339,6 +360,9 @@ fn check_refused(place: &Place, words: &[&str], sentence: &str) {
 #[test]
 fn bad_usage_is_answered_in_one_sentence_that_says_what_to_do() {
     let place = Place::new("why-refused");
+    let dies = place.folder.join("dies");
+    std::fs::write(&dies, "#!/bin/sh\nkill -6 $$\n").expect("the file can be written");
+    std::fs::set_permissions(&dies, PermissionsExt::from_mode(0o755)).expect("it is ours");
     check_refused(&place, &["--", "true"], "say what it should have done, for example with --expect FILE");
     check_refused(&place, &["--expect-exit", "1", "--", "false"], "if it fails only sometimes");
     check_refused(&place, &["--expect", "no-such-file", "--", "true"], "no-such-file cannot be read");
@@ -347,6 +371,12 @@ fn bad_usage_is_answered_in_one_sentence_that_says_what_to_do() {
     check_refused(&place, &["no-such-recording"], "no-such-recording");
     check_refused(&place, &["--budget", "soon", "--", "true"], "60s");
     check_refused(&place, &["--top", "0", "--", "true"], "write a number from 1 on");
+    check_refused(&place, &["--jobs", "0", "--", "true"], "write a number from 1 on");
+    check_refused(
+        &place,
+        &["--ref", "./dies", "--", "true"],
+        "./dies dies of signal 6, so nothing is known to be right",
+    );
     check_refused(&place, &["--html", "no/such/folder/a.html", "--", "false"], "there is no folder no/such/folder");
     check_refused(&place, &["--sarif", "no/such/folder/a.sarif", "--", "false"], "there is no folder no/such/folder");
     check_refused(&place, &[], "required");
@@ -442,4 +472,29 @@ fn an_interrupted_search_tells_what_it_has_and_leaves_nothing_behind() {
     assert_eq!(std::fs::read_dir(&scratch).expect("it is there").count(), 0, "no files are left");
     assert_eq!(left(&name), [""; 0], "no process is left");
     place.done();
+}
+
+#[test]
+fn a_program_that_is_interrupted_while_it_is_recorded_is_not_said_to_hang() {
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        let place = Place::new(&format!("why-interrupted-{}", signal.as_raw()));
+        let program = compile("endless.c", &[], &place.folder);
+        let name = program.to_string_lossy();
+        let mut why = place.clew(["why", "--budget", "300s", "--", &name]);
+        why.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let begun = Instant::now();
+        let child = why.spawn().expect("it starts");
+        while processes_with(&name).len() < 2 && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::yield_now();
+        }
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).expect("it is there");
+        let output = child.wait_with_output().expect("it ends");
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains("interrupted while the program was recorded (kept as endless-1)"), "{said}");
+        assert!(said.contains("say --timeout TIME"), "{said}");
+        assert_eq!(stdout(&output), "");
+        assert_eq!(left(&name), [""; 0], "no process is left");
+        place.done();
+    }
 }

@@ -14,20 +14,30 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A guest that is told to end and does not is killed after this.
 const GRACE: Duration = Duration::from_secs(2);
+/// How soon an interruption is noticed.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 
 /// Why there is no recording: the exit status; the sentence has been printed.
 pub struct Refused(pub i32);
 
-/// Records a command; answers where the recording is. A guest that takes longer than `timeout` is ended.
+/// How long to let the guest run.
+pub struct Patience<'a> {
+    /// One that takes longer is ended; that is how it fails.
+    pub timeout: Option<Duration>,
+    /// The user does not want to wait: it is ended, and nothing is known about it.
+    pub interrupted: &'a Arc<AtomicBool>,
+}
+
+/// Records a command; answers where the recording is.
 pub fn record(
     command: &[OsString],
-    timeout: Option<Duration>,
+    patience: &Patience<'_>,
     way: Way,
     startup: &Startup,
     messages: &Messages,
@@ -56,7 +66,7 @@ pub fn record(
     }
     let recorder = record::prepare(&options, &program, &meta, startup).map_err(|why| refuse(&why, status::INTERNAL))?;
     let place = recorder.folder().path().to_owned();
-    match follow(&options, way, &program, &recorder, timeout, startup) {
+    match follow(&options, way, &program, &recorder, patience, startup) {
         Err(guest::Failed::Signal(_)) => Err(Refused(status::INTERNAL)),
         Err(guest::Failed::Error(error)) => {
             record::discard(recorder, &meta, startup);
@@ -74,6 +84,14 @@ pub fn record(
             record::tell_losses(&run, messages);
             meta.status = record::ending(&run);
             record::finish(recorder, &meta, startup, messages);
+            if is_raised(patience.interrupted) {
+                let kept = place.file_name().unwrap_or(place.as_os_str()).to_string_lossy();
+                let why = "interrupted while the program was recorded";
+                return Err(refuse(
+                    &format!("{why} (kept as {kept}); if it fails by not ending, say --timeout TIME"),
+                    status::INTERNAL,
+                ));
+            }
             Ok(place)
         }
     }
@@ -85,7 +103,7 @@ fn follow(
     way: Way,
     program: &Path,
     recorder: &Recorder,
-    timeout: Option<Duration>,
+    patience: &Patience<'_>,
     startup: &Startup,
 ) -> Result<Run, guest::Failed> {
     let mut running = guest::start_engine(startup, |engine| {
@@ -103,10 +121,8 @@ fn follow(
         launch.start().map_err(guest::Failed::Error)
     })?;
     let (ended, has_ended) = channel::<()>();
-    if let Some(timeout) = timeout {
-        let handle = running.handle();
-        std::thread::spawn(move || end_after(timeout, &handle, &has_ended));
-    }
+    let (handle, timeout, interrupted) = (running.handle(), patience.timeout, patience.interrupted.clone());
+    std::thread::spawn(move || end_after(timeout, &interrupted, &handle, &has_ended));
     let mut gathering = Gathering::new(running.pid());
     while let Some(event) = running.next() {
         if let Event::Report(packet) = &event {
@@ -122,15 +138,21 @@ fn follow(
     Ok(gathering.finish())
 }
 
-/// Ends the guest and all that it started when its time is over. They die of a signal that the recording holds, so that a replay ends there too.
-fn end_after(timeout: Duration, guest: &Handle, has_ended: &Receiver<()>) {
+/// Ends the guest and all that it started when its time is over or nobody waits for it any longer. They die of a signal
+/// that the recording holds, so that a replay ends there too.
+fn end_after(timeout: Option<Duration>, interrupted: &AtomicBool, guest: &Handle, has_ended: &Receiver<()>) {
     use std::sync::mpsc::RecvTimeoutError::Timeout;
-    for (wait, signal) in [(timeout, SIGTERM), (GRACE, SIGKILL)] {
-        match has_ended.recv_timeout(wait) {
-            // It fails only when the guest has gone.
-            Err(Timeout) => drop(guest.signal_all(signal)),
-            _ => return,
+    let begun = Instant::now();
+    while !is_raised(interrupted) && timeout.is_none_or(|timeout| begun.elapsed() < timeout) {
+        let left = timeout.map_or(LOOK_AGAIN, |timeout| timeout.saturating_sub(begun.elapsed()).min(LOOK_AGAIN));
+        if has_ended.recv_timeout(left) != Err(Timeout) {
+            return;
         }
+    }
+    // A signal fails only when the guest has gone.
+    let _ = guest.signal_all(SIGTERM);
+    if has_ended.recv_timeout(GRACE) == Err(Timeout) {
+        let _ = guest.signal_all(SIGKILL);
     }
 }
 
@@ -144,13 +166,14 @@ fn drained() -> Option<OwnedFd> {
     Some(writer.into())
 }
 
-/// A flag that Ctrl-C raises. A second one ends the process as usual.
+/// A flag that Ctrl-C and `kill` raise. A second one ends the process as usual.
 pub fn interruption() -> Arc<AtomicBool> {
     let flag = Arc::new(AtomicBool::new(false));
-    let signal = signal_hook::consts::SIGINT;
-    // Without the handlers Ctrl-C ends the process, which is less polite.
-    let _ = signal_hook::flag::register_conditional_default(signal, flag.clone());
-    let _ = signal_hook::flag::register(signal, flag.clone());
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // Without the handlers the signal ends the process, which is less polite.
+        let _ = signal_hook::flag::register_conditional_default(signal, flag.clone());
+        let _ = signal_hook::flag::register(signal, flag.clone());
+    }
     flag
 }
 

@@ -41,7 +41,7 @@ pub use check::{LONGEST as LONGEST_CHECK, run_check, run_check_of, works as chec
 pub use choose::{is_from_outside, main_unit, numbers};
 pub use code::{At, Code, Place, Where};
 pub use left::Left;
-pub use make::{interruption, is_raised};
+pub use make::{Patience, interruption, is_raised};
 pub use refusal::Refusal;
 
 const SIGABRT: u32 = 6;
@@ -100,7 +100,10 @@ impl<'a> Ready<'a> {
         let interrupted = interruption();
         let name = match ask.recording {
             Some(name) => name.to_owned(),
-            None => record_quietly(ask.command, ask.oracle.ends_after(), way, startup, messages)?,
+            None => {
+                let patience = Patience { timeout: ask.oracle.ends_after(), interrupted: &interrupted };
+                record_quietly(ask.command, &patience, way, startup, messages)?
+            }
         };
         let (opened, named) = home::find(&name, startup).map_err(Refusal::usage)?;
         let quiet = ask.quiet || !rustix::termios::isatty(rustix::stdio::stderr());
@@ -299,12 +302,12 @@ fn thread_at(session: &mut Session, moment: Moment) -> Option<u32> {
 /// Records a command with its output kept away from the terminal; answers the recording's name.
 pub fn record_quietly(
     command: &[std::ffi::OsString],
-    timeout: Option<Duration>,
+    patience: &Patience<'_>,
     way: Way,
     startup: &Startup,
     messages: &Messages,
 ) -> Result<String, Refusal> {
-    let made = make::record(command, timeout, way, startup, messages);
+    let made = make::record(command, patience, way, startup, messages);
     let path = made.map_err(|make::Refused(status)| Refusal::said(status))?;
     Ok(path.to_string_lossy().into_owned())
 }

@@ -56,8 +56,15 @@ pub fn run(reference: &Path, command: &[OsString], limit: Option<Duration>) -> R
     };
     let stdout = reader.join().ok().and_then(Result::ok);
     let stdout = stdout.ok_or_else(|| Refusal::internal("the output of the reference cannot be read"))?;
-    let exit = status.code().or_else(|| status.signal().map(|n| 128 + n)).unwrap_or(0);
-    Ok(Right { stdout, exit: exit as u32 })
+    match status.code() {
+        Some(code) => Ok(Right { stdout, exit: code as u32 }),
+        None => {
+            let signal = status.signal().unwrap_or(0);
+            Err(Refusal::usage(format!(
+                "the reference {shown} dies of signal {signal}, so nothing is known to be right"
+            )))
+        }
+    }
 }
 
 /// Our standard input from where it stands, without using it up.

@@ -1,7 +1,7 @@
 //! Options of `reduce`.
 
 use super::Oracle;
-use super::oracle::duration;
+use super::oracle::{at_least_one, duration};
 use clap::{Args, ValueEnum};
 use std::ffi::{OsStr, OsString};
 use std::num::NonZeroUsize;
@@ -54,7 +54,7 @@ pub struct Reduce {
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
     pub budget: Duration,
     /// Runs at the same time; as many as there are processors if nobody says otherwise
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub jobs: Option<NonZeroUsize>,
     /// Print the answer only
     #[arg(short, long)]

@@ -1,6 +1,6 @@
 //! Options of all verbs that search by trials.
 
-use super::oracle::duration;
+use super::oracle::{at_least_one, duration};
 use super::{Oracle, Source};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ pub struct Search {
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
     pub budget: Duration,
     /// Trials at the same time; as many as there are processors if nobody says otherwise
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub jobs: Option<NonZeroUsize>,
     /// Of all input only these bytes count, as `clew reduce --isolate` names them: FILE:3,7-9 or stdin:3,7-9
     #[arg(long, value_name = "FILE:BYTES")]

@@ -1,7 +1,9 @@
 //! Options of `why`.
 
+use super::oracle::at_least_one;
 use super::search::Search;
 use clap::Args;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 /// Find out why a program fails: the few source lines that matter, proved where that is possible.
@@ -24,8 +26,8 @@ use std::path::PathBuf;
 )]
 pub struct Why {
     /// Name at most so many causes
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one)]
-    pub top: usize,
+    #[arg(long, value_name = "N", default_value = "5", value_parser = at_least_one)]
+    pub top: NonZeroUsize,
     /// Also write one self-contained page with sources, causes and paths
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -34,8 +36,4 @@ pub struct Why {
     pub sarif: Option<PathBuf>,
     #[command(flatten)]
     pub search: Search,
-}
-
-fn at_least_one(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "write a number from 1 on".to_owned())
 }

@@ -111,6 +111,13 @@ impl<'a> Origins<'a> {
         })
     }
 
+    /// Where the function begins that an instruction is in.
+    pub fn function_start(&self, pc: u64) -> Option<u64> {
+        let (_, image, at) = self.loaded.at(GuestAddr(pc))?;
+        let function = image.image.function_at(at)?;
+        Some(image.bias.to_guest(function.start).0)
+    }
+
     /// Does a mapping hold something of an image that is the program's own? Linkers may begin a segment within a page.
     pub fn is_own_mapping(&self, start: u64, end: u64) -> bool {
         let holds = |image: &image::LoadedImage| {

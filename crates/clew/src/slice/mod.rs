@@ -135,7 +135,10 @@ fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<(An
     let name = match &options.recording {
         Some(name) if options.command.is_empty() => name.clone(),
         Some(_) => return Err(Refusal::usage("give a recording or a program, not both")),
-        None => case::record_quietly(&options.command, None, case::Way::Usual, startup, messages)?,
+        None => {
+            let patience = case::Patience { timeout: None, interrupted: &interrupted };
+            case::record_quietly(&options.command, &patience, case::Way::Usual, startup, messages)?
+        }
     };
     let (opened, unit) = home::find(&name, startup).map_err(Refusal::usage)?;
     let page = RefCell::new(Page::new(options, messages.paint, is_terminal()));

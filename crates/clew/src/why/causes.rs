@@ -5,17 +5,18 @@
 //! around the best one, towards the symptom and back to what made its values, come in between; then who called when a
 //! program died, and what else the symptom depends on, by the same weight. Each line is named once.
 
+use super::cut::Cut;
 use super::gathered::Gathered;
 use super::places::Places;
 use super::rank::{Candidate, Ranking, Turn};
+use super::sentences::Altered;
 use super::suspects::{Beside, around, callers, slice_lines};
 use super::symptom::{self, Mapped, Symptom};
-use super::values::Replacement;
-use crate::case::words::{ordinal, repaired};
+use crate::case::words::repaired;
 use crate::case::{Case, is_raised};
 use crate::slice::lines::Squash;
 use diagnose::order;
-use diagnose::{Change, Failure, Fault, Verdict};
+use diagnose::{Change, Failure, Fault, Search, Verdict};
 use model::serve::Moment;
 use report::{Cause, Decision, Difference, Evidence, Kind, Place, Report, SliceLine, Tried};
 use session::{Budget, Session};
@@ -86,7 +87,7 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
                 if steps.is_empty() {
                     steps = path(symptom, c.node, places, squash.as_mut());
                 }
-                causes.push(proved(case, &gathered, c, steps));
+                causes.push(proved(case, &gathered, c, steps, places));
             }
             Turn::Call if proofs.peek().is_some() => {
                 let told: HashSet<_> = causes.iter().map(|c| c.place.key()).collect();
@@ -103,12 +104,20 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
         }
     }
     drop(around);
+    let cut = gathered.cut.as_ref().filter(|_| candidates.iter().all(|c| !c.is_cut));
+    if let Some(cut) =
+        cut.map(|cut| cut_place(case, cut, path(symptom, Some(cut.node), places, squash.as_mut()), places))
+    {
+        causes.retain(|c| c.proved || c.place.key() != cut.place.key());
+        causes.insert(causes.len().min(1), cut);
+        causes.truncate(top);
+    }
     named.extend(causes.iter().map(|c| c.place.key()));
     let slice = symptom.zip(squash.as_mut()).map(|(s, squash)| slice_lines(case, s, places, squash));
     let slice = slice.unwrap_or_default();
     // Where it died and who called, then what that depended on.
     let best = candidates.first().filter(|_| gathered.stack.is_empty());
-    let under_way = best.and_then(|best| calls_at(best, case, session));
+    let under_way = best.and_then(|best| calls_at(best, case, session, places));
     let calls = callers(under_way.as_ref().unwrap_or(&gathered.stack), places);
     let calls = calls.into_iter().filter(|p| !named.contains(&p.key())).map(|p| (p, None));
     let lines = slice.iter().map(|(line, node)| (line.place.clone(), Some((line, *node))));
@@ -124,7 +133,6 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
         }
     }
     add_limits(&mut gathered, case, symptom);
-    let s = &gathered.search;
     Report {
         verb: "why".into(),
         recording: case.name(),
@@ -136,21 +144,28 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
         needed,
         slice: slice.into_iter().map(|(line, _)| line).take(SLICE_LINES).collect(),
         sources: Vec::new(),
-        tried: Tried {
-            trials: s.tried,
-            controls: s.controls,
-            verdicts: s.tally.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect(),
-        },
+        tried: tried(&gathered.search),
         limits: gathered.limits,
         seconds: case.begun.elapsed().as_secs_f64(),
         phases: gathered.phases,
     }
 }
 
-/// Calls that were under way where a change was made; the innermost is no call, but that place.
-fn calls_at(c: &Candidate<'_>, case: &Case<'_>, session: &mut Session) -> Option<Vec<u64>> {
-    session.seek(c.finding.trial.moment, &mut || false).ok()?;
-    Some(symptom::stack(case, session).into_iter().skip(1).collect())
+fn tried(search: &Search) -> Tried {
+    Tried {
+        trials: search.tried,
+        controls: search.controls,
+        verdicts: search.tally.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect(),
+    }
+}
+
+/// Calls that were under way at a cause; the innermost is no call, but that place.
+fn calls_at(c: &Candidate<'_>, case: &Case<'_>, session: &mut Session, places: &mut Places<'_>) -> Option<Vec<u64>> {
+    session.seek(c.moment, &mut || false).ok()?;
+    let stack = symptom::stack(case, session);
+    // What a call hands over is seen in the function that it calls.
+    let here = stack.iter().position(|pc| places.of(*pc).key() == c.place.key()).unwrap_or(0);
+    Some(stack.into_iter().skip(here + 1).collect())
 }
 
 /// What was not done, or is not known.
@@ -244,7 +259,13 @@ fn instance(gathered: &Gathered, moment: Moment) -> (u64, u64) {
 }
 
 /// A cause that a trial speaks for.
-fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<report::Step>) -> Cause {
+fn proved(
+    case: &Case<'_>,
+    gathered: &Gathered,
+    c: &Candidate<'_>,
+    path: Vec<report::Step>,
+    places: &mut Places<'_>,
+) -> Cause {
     let finding = c.finding;
     let moment = finding.trial.moment;
     let replacement = gathered.values.replacements.get(&finding.trial);
@@ -253,7 +274,7 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
             let p = gathered.values.stores[r.store].execution;
             (p.instance, p.instance)
         }
-        None => instance(gathered, moment),
+        None => gathered.arm_of(finding).map_or_else(|| instance(gathered, moment), |arm| arm.instance),
     };
     let kind = match (&finding.trial.change, replacement) {
         (_, Some(r)) if r.left_out => Kind::Suppression,
@@ -262,46 +283,16 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
         (Change::Skip(_) | Change::Return, _) => Kind::Suppression,
         _ => Kind::CriticalPredicate,
     };
-    let numbered = replacement.is_some() || gathered.branches.numbered;
-    let which = match (of > 1, numbered) {
-        (false, _) => String::new(),
-        (true, true) => format!(" on its {} execution", ordinal(n)),
-        (true, false) => " on one of its last executions".to_owned(),
-    };
-    let line = c.place.line.map_or_else(|| c.place.address.clone(), |l| format!("line {l}"));
-    let what = match (&finding.trial.change, replacement) {
-        (_, Some(Replacement { was, is, left_out, .. })) => match left_out {
-            true => format!("if {line} does not store {} and {} stays there{which}", value(*was), value(*is)),
-            false => {
-                let verb = if c.is_argument { "passes" } else { "stores" };
-                format!("if {line} {verb} {} instead of {}{which}", value(*is), value(*was))
-            }
-        },
-        (Change::Force(way), _) => match gathered.branches.first_that_went(moment.pc, *way) {
-            // Whether a jump is taken says nothing about the condition in the source.
-            Some(n) => format!("with {line} always going the way it goes on its {} execution", ordinal(n)),
-            None => format!("with {line} taken the other way on every execution"),
-        },
-        _ => format!("with {line} taken the other way{which}"),
-    };
-    let alteration = match &finding.trial.change {
-        Change::Flip if numbered => format!("flip {}#{n}", c.place.address),
-        Change::Flip => format!("flip {} at {moment}", c.place.address),
-        Change::FlipTwo { pc, execution } => format!("flip {} and {pc:#x}#{execution} behind it", c.place.address),
-        Change::Force(taken) => format!("force {} {}", c.place.address, if *taken { "taken" } else { "not taken" }),
-        Change::SetMemory(at, bytes) => format!("set {:#x} {}", at.0, hex(bytes)),
-        Change::Skip(to) => format!("skip {} to {to:#x}", c.place.address),
-        Change::Return => format!("return {}", c.place.address),
-        Change::Nothing => "none".into(),
-    };
+    let numbered = replacement.is_some() || gathered.arm_of(finding).is_some() || gathered.branches.numbered;
+    let altered = Altered { gathered, c, replacement, instance: (n, of), numbered };
     Cause {
         kind,
         proved: finding.is_proved(),
-        instance: (numbered && kind != Kind::ForcedPredicate).then_some((n, of)),
+        instance: (numbered && kind != Kind::ForcedPredicate && !c.is_cut).then_some((n, of)),
         distance: (c.distance != u32::MAX).then_some(c.distance),
         explanation: match finding.is_repair() {
-            true => format!("{what} {} {}", case.subject(), repaired(&case.oracle)),
-            false => format!("{what} the first wrong piece of the output is right"),
+            true => format!("{} {} {}", altered.what(places), case.subject(), repaired(&case.oracle)),
+            false => format!("{} the first wrong piece of the output is right", altered.what(places)),
         },
         doubt: match &finding.verdict {
             Verdict::OtherFailure(failure) => Some(format!("the run goes wrong later: {failure}")),
@@ -309,13 +300,35 @@ fn proved(case: &Case<'_>, gathered: &Gathered, c: &Candidate<'_>, path: Vec<rep
         },
         evidence: Some(Evidence {
             moment: moment.to_string(),
-            alteration,
+            alteration: altered.alteration(),
             verdict: finding.verdict.name().into(),
             end: finding.run.end.to_string(),
         }),
         path,
-        closer: closer(case, &c.place, Some(moment)),
+        closer: closer(case, &c.place, Some(c.moment)),
         place: c.place.clone(),
+    }
+}
+
+/// Where the right number was cut, if no trial speaks for it: where the number goes on it may be too long to be stored.
+fn cut_place(case: &Case<'_>, cut: &Cut, path: Vec<report::Step>, places: &mut Places<'_>) -> Cause {
+    let place = places.of(cut.pc);
+    let (whole, kept) = (cut.whole, cut.kept);
+    let taken = places.of(cut.moment.pc).short();
+    Cause {
+        kind: Kind::Dependence,
+        proved: false,
+        instance: None,
+        distance: None,
+        explanation: match cut.handed_over {
+            true => format!("it hands over {whole}, the right number, of which {taken} takes {kept} bytes"),
+            false => format!("it keeps {kept} bytes of {whole}, the right number"),
+        },
+        doubt: Some("no trial speaks for it".into()),
+        evidence: None,
+        path,
+        closer: closer(case, &place, Some(cut.moment)),
+        place,
     }
 }
 
@@ -413,22 +426,4 @@ pub fn difference(case: &Case<'_>) -> Option<Difference> {
     };
     let found = case.failing.run.stream(stream);
     Some(Difference { stream: stream.to_string(), expected: expected?, found, offset })
-}
-
-/// Numbers as people write them: small ones, and what can only be a floating-point number.
-fn value(n: u64) -> String {
-    const SMALL: u64 = 1 << 20;
-    let double = f64::from_bits(n);
-    let is_small = |n: i64| n < 0 && n.unsigned_abs() < SMALL;
-    match n {
-        n if n < SMALL => n.to_string(),
-        n if is_small(n as i64) => (n as i64).to_string(),
-        n if n >> 32 == 0 && is_small(i64::from(n as u32 as i32)) => (n as u32 as i32).to_string(),
-        n if n > 1 << 52 && double.is_normal() && (1e-9..1e15).contains(&double.abs()) => double.to_string(),
-        n => format!("{n:#x}"),
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -1,5 +1,7 @@
 //! What all methods together have found, before anything is ranked.
 
+use super::arms::Arm;
+use super::cut::Cut;
 use super::values::Values;
 use crate::case::Branches;
 use diagnose::order::Influence;
@@ -19,6 +21,10 @@ pub struct Gathered {
     /// What the input had to do with executions of branches.
     pub influence: HashMap<Moment, Influence>,
     pub values: Values,
+    /// Where the right number was cut.
+    pub cut: Option<Cut>,
+    /// What the best branch let happen, left out.
+    pub arm: Option<Arm>,
     /// Addresses of branches that decide whether a loop goes on.
     pub loops: HashSet<u64>,
     /// Calls that were under way when the program died, the innermost first.
@@ -37,6 +43,8 @@ impl Gathered {
             outside: HashMap::new(),
             influence: HashMap::new(),
             values: Values::default(),
+            cut: None,
+            arm: None,
             loops: HashSet::new(),
             stack: Vec::new(),
             limits,
@@ -47,6 +55,11 @@ impl Gathered {
     /// Does it store the number that should have been printed? The program is as wrong before that as it was.
     pub fn is_told(&self, finding: &Finding) -> bool {
         self.values.replacements.get(&finding.trial).is_some_and(|r| r.told)
+    }
+
+    /// What the best branch let happen, if this leaves it out.
+    pub fn arm_of(&self, finding: &Finding) -> Option<&Arm> {
+        self.arm.as_ref().filter(|arm| arm.trial == finding.trial)
     }
 
     /// Is there a proved cause of which the output did not tell how to repair it?
@@ -67,7 +80,10 @@ impl Gathered {
     pub fn node(&self, finding: &Finding) -> Option<u32> {
         match self.values.replacements.get(&finding.trial) {
             Some(r) => Some(self.values.stores[r.store].node),
-            None => self.nodes.get(&finding.trial.moment).copied(),
+            None => match self.arm_of(finding) {
+                Some(arm) => Some(arm.node),
+                None => self.nodes.get(&finding.trial.moment).copied(),
+            },
         }
     }
 }

@@ -7,14 +7,17 @@
 //! Cheap methods come before expensive ones, each within its share of the budget; whatever ends it early, what was found
 //! is told.
 
+mod arms;
 mod calls;
 mod causes;
+mod cut;
 mod functions;
 mod gathered;
 mod loops;
 pub mod near;
 pub mod places;
 mod rank;
+mod sentences;
 mod suspects;
 pub mod symptom;
 mod told;
@@ -24,6 +27,7 @@ mod vouched;
 use crate::case::{self, Ask, Bench, Branches, Case, Ready, Refusal, branches};
 use crate::cli::{Color, Why as Options};
 use crate::message::{self, Messages, Paint};
+use crate::slice::lines::Squash;
 use crate::startup::Startup;
 use crate::status;
 use causes::Telling;
@@ -33,8 +37,9 @@ use gathered::Gathered;
 use model::serve::Moment;
 use near::Nodes;
 use places::Places;
+use rank::Ranking;
 use report::Report;
-use session::{Budget, EngineProgram, Session};
+use session::{EngineProgram, Session};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use symptom::Symptom;
@@ -148,9 +153,11 @@ impl Job<'_> {
         let symptom = followed.map_err(|why| gathered.limits.push(format!("no dependences are known: {why}"))).ok();
         gathered.spent("dependences", case.begun);
         let mut search = Searching { job: self, case: &case, gathered: &mut gathered };
-        let (mut session, budget) = search.all(session, symptom.as_ref(), moment, &ranges, &mut places)?;
+        let mut bench = search.all(session, symptom.as_ref(), moment, &ranges, &mut places)?;
+        search.arm(&mut bench, symptom.as_ref(), &mut places)?;
+        let Bench { mut session, budget, .. } = bench;
         self.say("looking at the repaired run");
-        let (within, top) = (share(self.options.search.budget, 8), self.options.top);
+        let (within, top) = (share(self.options.search.budget, 8), self.options.top.get());
         let telling = Telling { case: &case, symptom: symptom.as_ref(), mapped: &mapped, budget, within, top };
         let report = causes::report(&telling, gathered, &mut places, &mut session);
         self.say("");
@@ -175,7 +182,7 @@ struct Searching<'a> {
     gathered: &'a mut Gathered,
 }
 
-impl Searching<'_> {
+impl<'a> Searching<'a> {
     fn all(
         &mut self,
         mut session: Session,
@@ -183,7 +190,7 @@ impl Searching<'_> {
         moment: Moment,
         ranges: &[(u64, u64)],
         places: &mut Places<'_>,
-    ) -> Result<(Session, Budget), Refusal> {
+    ) -> Result<Bench<'a>, Refusal> {
         let budget = self.job.options.search.budget;
         self.job.say("counting branches");
         let begun = Instant::now();
@@ -205,6 +212,7 @@ impl Searching<'_> {
         if told.is_some() {
             // A few trials that say much, whatever else is found.
             self.look_at_values(&mut bench, symptom, told.as_ref(), places);
+            self.look_for_cut(symptom, told.as_ref(), &bench.session, places);
             let trials = self.gathered.values.told.clone();
             self.search(&mut bench, "the wrong number", &trials, share(budget, 10), true)?;
         }
@@ -232,7 +240,30 @@ impl Searching<'_> {
         }
         self.gathered.loops = loops::among(found.places(), &bench.session);
         self.gathered.branches = found;
-        Ok((bench.session, bench.budget))
+        Ok(bench)
+    }
+
+    /// Leaves out what the best branch let happen.
+    fn arm(
+        &mut self,
+        bench: &mut Bench<'_>,
+        symptom: Option<&Symptom>,
+        places: &mut Places<'_>,
+    ) -> Result<(), Refusal> {
+        let Some(symptom) = symptom.filter(|_| self.gathered.has_proof()) else { return Ok(()) };
+        let within = share(self.job.options.search.budget, 5);
+        let until = Instant::now() + within;
+        let flag = self.case.interrupted.clone();
+        let mut stop = move || Instant::now() > until || case::is_raised(&flag);
+        let squash = Squash::new(&symptom.window, false);
+        let ranking = Ranking::of(self.gathered, Some(symptom), Some(&squash.sites), places, &mut stop);
+        let (best, branches) = (ranking.candidates.first(), &self.gathered.branches);
+        let arm = best.and_then(|b| arms::call_behind(b, branches, symptom, &mut bench.session, places, &mut stop));
+        if let Some(arm) = arm {
+            self.search(bench, "what a branch let happen", std::slice::from_ref(&arm.trial), within, true)?;
+            self.gathered.arm = Some(arm);
+        }
+        Ok(())
     }
 
     /// Looks which values could be others.
@@ -253,6 +284,20 @@ impl Searching<'_> {
             Err(why) => self.gathered.limits.push(format!("values were not replaced: {why}")),
         }
         self.gathered.spent("looking at values", begun);
+    }
+
+    /// Looks whether the right number was there and was cut.
+    fn look_for_cut(
+        &mut self,
+        symptom: Option<&Symptom>,
+        told: Option<&Told>,
+        session: &Session,
+        places: &mut Places<'_>,
+    ) {
+        let Some((symptom, told)) = symptom.zip(told) else { return };
+        let squash = Squash::new(&symptom.window, false);
+        let stores = &self.gathered.values.stores;
+        self.gathered.cut = cut::find(told, stores, symptom, &squash.sites, session, places);
     }
 
     /// Is there a proved cause that runs a few times only?

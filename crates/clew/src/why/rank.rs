@@ -9,7 +9,7 @@ use super::gathered::Gathered;
 use super::places::Places;
 use super::symptom::Symptom;
 use diagnose::order::{self, Often};
-use diagnose::{Change, Finding};
+use diagnose::{Change, Finding, Trial};
 use model::serve::Moment;
 use report::Place;
 use slice::Sites;
@@ -34,6 +34,8 @@ const WRONG_NUMBERS: usize = 2;
 /// One change that repairs the run, as far as ranking goes.
 pub struct Candidate<'a> {
     pub finding: &'a Finding,
+    /// When what is told happened.
+    pub moment: Moment,
     pub node: Option<u32>,
     /// Where it is in the window.
     pub at: Option<(u32, u16)>,
@@ -47,6 +49,8 @@ pub struct Candidate<'a> {
     pub told: bool,
     /// It is what a call hands over, at the place of the call.
     pub is_argument: bool,
+    /// Its place is where that number was cut.
+    pub is_cut: bool,
 }
 
 impl Candidate<'_> {
@@ -208,12 +212,18 @@ fn candidates<'a>(
         if told {
             weight = TOLD;
         }
+        // What is wrong later on is only on its way.
+        let cut = gathered.cut.as_ref().filter(|cut| told && cut.moment.tick <= finding.trial.moment.tick);
+        let (node, moment) = cut.map_or((node, finding.trial.moment), |cut| (Some(cut.node), cut.moment));
+        shown = cut.map_or(shown, |cut| cut.pc);
         let in_slice = node.zip(symptom).map(|(n, s)| &s.slice.nodes[n as usize]).map(|n| (n.execution, n.insn));
         let outside = gathered.outside.get(&finding.trial.moment).map(|i| (i.execution, i.insn));
-        let at = in_slice.or(outside);
+        // Where a call is that handed a number over, no node tells.
+        let at = in_slice.or(outside).filter(|_| cut.is_none_or(|cut| !cut.handed_over));
         let foreign = !places.is_own(shown);
         list.push(Candidate {
             finding,
+            moment,
             node,
             at,
             distance,
@@ -222,9 +232,22 @@ fn candidates<'a>(
             foreign,
             told,
             is_argument,
+            is_cut: cut.is_some(),
         });
     }
+    weigh_arm(gathered, &mut list);
     list
+}
+
+/// The smaller change comes with its branch, and before it: it happened later.
+fn weigh_arm(gathered: &Gathered, list: &mut [Candidate<'_>]) {
+    let branch = gathered.arm.as_ref().and_then(|arm| {
+        let is_it = |c: &&Candidate<'_>| c.finding.trial == Trial::flip(arm.branch);
+        list.iter().find(is_it).map(|c| c.weight)
+    });
+    if let Some(weight) = branch {
+        list.iter_mut().filter(|c| gathered.arm_of(c.finding).is_some()).for_each(|c| c.weight = weight);
+    }
 }
 
 #[cfg(test)]

@@ -48,6 +48,17 @@ impl Told {
             _ => None,
         }
     }
+
+    /// The right number, what was printed instead, and how many bytes of the right one say that: it was cut to those.
+    pub fn cut(&self) -> Option<(i128, u64, u64)> {
+        let (found, expected) = (self.found.integer?, self.expected.integer?);
+        let is_cut = |len: &u64| {
+            let low = |n: i128| n as u64 & mask(*len);
+            !fits(expected, *len) && fits(found, *len) && low(found) == low(expected)
+        };
+        let kept = [4, 2, 1].into_iter().find(is_cut).filter(|_| fits(expected, 8))?;
+        Some((expected, found as u64, kept))
+    }
 }
 
 /// All bits of so many bytes.
@@ -56,7 +67,7 @@ pub fn mask(len: u64) -> u64 {
 }
 
 /// Can so many bytes hold it, with or without a sign?
-fn fits(n: i128, len: u64) -> bool {
+pub fn fits(n: i128, len: u64) -> bool {
     let bits = 8 * len;
     n >= -(1 << (bits - 1)) && n < 1 << bits
 }
@@ -104,6 +115,17 @@ mod tests {
         check("1.50", "1.25", 1.5f64.to_bits(), 8, Some(1.25f64.to_bits()));
         check("[2]", "[1]", 2f64.to_bits(), 8, Some(1f64.to_bits()));
         check("1.50", "1.25", u64::from(1.5f32.to_bits()), 4, Some(u64::from(1.25f32.to_bits())));
+    }
+
+    #[test]
+    fn the_low_bytes_of_the_right_number_are_a_number_that_was_cut() {
+        let cut = |found: &str, expected: &str| Told::of(found.as_bytes(), expected.as_bytes(), 0)?.cut();
+        assert_eq!(cut("-1", "9223372036854775807"), Some((i64::MAX.into(), u64::MAX, 4)));
+        assert_eq!(cut("705032704", "5000000000"), Some((5_000_000_000, 705_032_704, 4)));
+        assert_eq!(cut("464", "66000"), Some((66_000, 464, 2)));
+        assert_eq!(cut("-56", "200"), None, "that is the same byte with a sign");
+        assert_eq!(cut("705032705", "5000000000"), None);
+        assert_eq!(cut("7", "8"), None);
     }
 
     #[test]

@@ -35,7 +35,9 @@ pub struct Store {
     pub node: u32,
     pub distance: u32,
     addr: u64,
-    len: u64,
+    pub len: u64,
+    /// What it stored, if that could be read.
+    pub was: Option<u64>,
     /// Where the instruction behind it is.
     next: Moment,
 }
@@ -88,7 +90,7 @@ impl Values {
             }
             let distance = symptom.slice.nodes[node as usize].distance;
             let next = Moment { tick: execution.moment.tick, pc: ends[&execution.moment.pc] };
-            stores.push(Store { execution: *execution, node, distance, addr, len, next });
+            stores.push(Store { execution: *execution, node, distance, addr, len, was: None, next });
         }
         let mut values = Values { stores: nearest(stores), ..Values::default() };
         values.choose(told, session, stop)?;
@@ -118,6 +120,7 @@ impl Values {
         }
         for (n, (before, stored)) in pairs.iter().enumerate() {
             let store = self.stores[n].clone();
+            self.stores[n].was = *stored;
             let Some(was) = *stored else { continue };
             let others = seen[&store.execution.moment.pc].iter().copied().take(SEEN);
             let near = neighbours(was, store.len).into_iter().map(|v| v & mask(store.len));
