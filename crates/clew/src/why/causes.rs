@@ -63,7 +63,6 @@ impl Telling<'_> {
 /// The whole answer.
 pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places<'_>, session: &mut Session) -> Report {
     let Telling { case, symptom, top, .. } = *telling;
-    let mut causes = Vec::new();
     let mut named = HashSet::new();
     let mut squash = symptom.map(|s| Squash::new(&s.window, false));
     let until = Instant::now() + telling.within;
@@ -73,37 +72,8 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
     let needed = needed(&gathered, candidates);
     named.extend(candidates.iter().map(|c| c.place.key()));
     let around = around(candidates, symptom, places, squash.as_mut());
-    let mut around = around.into_iter().filter(|p| named.insert(p.place.key()));
-    let mut calls = ranking.calls(places).into_iter();
-    let mut proofs = candidates.iter().enumerate().peekable();
-    for turn in ranking.turns() {
-        if causes.len() >= top {
-            break;
-        }
-        match turn {
-            Turn::Repair => {
-                let Some((n, c)) = proofs.next() else { break };
-                let mut steps = if n == 0 { telling.beside_repaired(c, session, places) } else { Vec::new() };
-                if steps.is_empty() {
-                    steps = path(symptom, c.node, places, squash.as_mut());
-                }
-                causes.push(proved(case, &gathered, c, steps, places));
-            }
-            Turn::Call if proofs.peek().is_some() => {
-                let told: HashSet<_> = causes.iter().map(|c| c.place.key()).collect();
-                let repairs = |key: &_| candidates.iter().any(|c| c.place.key() == *key);
-                let next = calls.find(|c| !told.contains(&c.key()) && !repairs(&c.key()));
-                causes.extend(next.map(|c| critical_call(case, c)));
-            }
-            Turn::Call => {}
-            Turn::Around => {
-                let Some(near) = around.next() else { continue };
-                let steps = path(symptom, near.node, places, squash.as_mut());
-                causes.push(beside(case, near, &candidates[0], steps));
-            }
-        }
-    }
-    drop(around);
+    let around: Vec<Beside> = around.into_iter().filter(|p| named.insert(p.place.key())).collect();
+    let mut causes = in_turns(telling, &gathered, &ranking, around, places, squash.as_mut(), session);
     let cut = gathered.cut.as_ref().filter(|_| candidates.iter().all(|c| !c.is_cut));
     if let Some(cut) =
         cut.map(|cut| cut_place(case, cut, path(symptom, Some(cut.node), places, squash.as_mut()), places))
@@ -149,6 +119,51 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
         seconds: case.begun.elapsed().as_secs_f64(),
         phases: gathered.phases,
     }
+}
+
+/// What repairs the run, with what is around the best of it.
+fn in_turns(
+    telling: &Telling<'_>,
+    gathered: &Gathered,
+    ranking: &Ranking<'_>,
+    around: Vec<Beside>,
+    places: &mut Places<'_>,
+    mut squash: Option<&mut Squash<'_>>,
+    session: &mut Session,
+) -> Vec<Cause> {
+    let Telling { case, symptom, top, .. } = *telling;
+    let candidates = &ranking.candidates;
+    let (mut causes, mut around) = (Vec::new(), around.into_iter());
+    let mut calls = ranking.calls(places).into_iter();
+    let mut proofs = candidates.iter().enumerate().peekable();
+    for turn in ranking.turns() {
+        if causes.len() >= top {
+            break;
+        }
+        match turn {
+            Turn::Repair => {
+                let Some((n, c)) = proofs.next() else { break };
+                let mut steps = if n == 0 { telling.beside_repaired(c, session, places) } else { Vec::new() };
+                if steps.is_empty() {
+                    steps = path(symptom, c.node, places, squash.as_deref_mut());
+                }
+                causes.push(proved(case, gathered, c, steps, places));
+            }
+            Turn::Call if proofs.peek().is_some() => {
+                let told: HashSet<_> = causes.iter().map(|c| c.place.key()).collect();
+                let repairs = |key: &_| candidates.iter().any(|c| c.place.key() == *key);
+                let next = calls.find(|c| !told.contains(&c.key()) && !repairs(&c.key()));
+                causes.extend(next.map(|c| critical_call(case, c)));
+            }
+            Turn::Call => {}
+            Turn::Around => {
+                let Some(near) = around.next() else { continue };
+                let steps = path(symptom, near.node, places, squash.as_deref_mut());
+                causes.push(beside(case, near, &candidates[0], steps));
+            }
+        }
+    }
+    causes
 }
 
 fn tried(search: &Search) -> Tried {
