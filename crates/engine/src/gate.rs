@@ -40,15 +40,14 @@ pub struct Gate {
     pub saved_rcx: u64,
     /// Guest registers while emitted code uses them as scratch.
     pub spill: [u64; 3],
-    /// Ticks left until the engine wants to be asked.
-    pub budget: u64,
+    /// Ticks left until the engine wants to be asked, in two counters: see [`crate::state::Clock`].
+    pub budgets: [u64; 2],
     /// Where the next trace record goes.
     pub trace: u64,
     /// The guest's GS base (the CPU's own is this page).
     pub guest_gs: u64,
     /// Flags the guest believes to have set, which the CPU must not see: alignment check.
     pub hidden_flags: u64,
-    pub _reserved: u64,
     pub xmm: [[u64; 2]; 16],
 }
 
@@ -63,10 +62,24 @@ pub mod at {
     pub const SPILL0: i32 = offset_of!(Gate, spill) as i32;
     pub const SPILL1: i32 = SPILL0 + 8;
     pub const SPILL2: i32 = SPILL0 + 16;
-    pub const BUDGET: i32 = offset_of!(Gate, budget) as i32;
+    pub const BUDGETS: i32 = offset_of!(Gate, budgets) as i32;
     pub const TRACE: i32 = offset_of!(Gate, trace) as i32;
     pub const GUEST_GS: i32 = offset_of!(Gate, guest_gs) as i32;
     pub const TABLE: i32 = TABLE_OFFSET as i32;
+
+    /// The counter of ticks that a branch counts down. Its address within a page decides, which is the same wherever an
+    /// image is loaded.
+    pub fn budget(branch: u64) -> i32 {
+        BUDGETS + 8 * ((branch ^ branch >> 3 ^ branch >> 6) & 1) as i32
+    }
+}
+
+impl Gate {
+    /// The engine takes a branch for the guest: that is a tick too.
+    pub fn count_tick(&mut self) {
+        let fuller = usize::from(self.budgets[1] > self.budgets[0]);
+        self.budgets[fuller] = self.budgets[fuller].saturating_sub(1);
+    }
 }
 
 /// Exit numbers that are not indices into the table of exits.

@@ -336,7 +336,7 @@ impl Engine {
                         g.pc = to;
                         if to <= pc && self.replay.is_some() {
                             // A branch back is a tick: moments must differ.
-                            g.budget = g.budget.saturating_sub(1);
+                            g.count_tick();
                         }
                         next = Next::Elsewhere;
                     }
@@ -347,7 +347,7 @@ impl Engine {
                         g.pc = if taken { there } else { here };
                         if g.pc <= pc {
                             // A branch back is a tick, whoever takes it.
-                            g.budget = g.budget.saturating_sub(1);
+                            g.count_tick();
                         }
                         next = Next::Elsewhere;
                     }
@@ -371,7 +371,7 @@ impl Engine {
                         g.pc = to;
                         g.gpr[4] += 8;
                         // So is a return.
-                        g.budget = g.budget.saturating_sub(1);
+                        g.count_tick();
                         next = Next::Elsewhere;
                     }
                 }

@@ -100,14 +100,14 @@ fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
         exit::DIRECT => return Via::Direct,
         exit::ASTRAY => return went_astray(e, t, g),
         exit::TICK_INDIRECT => {
-            turn_over(e, t);
+            count_out(e, t);
             return Via::Engine;
         }
         exit::STOPPED => {
             account_stop(e, t);
-            if e.ticks() && g.budget == 0 {
+            if e.ticks() && e.clock.is_out() {
                 // Stopped by a fault between the last tick of the turn and the branch that it belongs to.
-                turn_over(e, t);
+                count_out(e, t);
             }
             return Via::Engine;
         }
@@ -117,7 +117,7 @@ fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
     g.pc = out.target;
     match out.kind {
         ExitKind::Link => return Via::Link(out.site),
-        ExitKind::Expired => turn_over(e, t),
+        ExitKind::Expired => count_out(e, t),
         ExitKind::Special(s, len) => specials::execute(e, t, g, s, len),
         ExitKind::Probe => {
             e.trace_thread(t);
@@ -136,8 +136,8 @@ fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
             if next == Next::Execute && e.cache.find(g.pc).is_some() && !stops {
                 return Via::Probed;
             }
-            if next == Next::Elsewhere && e.ticks() && g.budget == 0 {
-                turn_over(e, t);
+            if next == Next::Elsewhere && e.ticks() && e.clock.is_out() {
+                count_out(e, t);
                 return Via::Engine;
             }
             if flushes != e.cache.flushes {
@@ -158,6 +158,13 @@ fn leave(e: &mut Engine, t: &mut Thread, g: &mut Gate) -> Via {
         ExitKind::Undefined => undefined(e, t, g),
     }
     Via::Engine
+}
+
+/// A counter of ticks is at zero: the guest goes on, or its turn is over.
+fn count_out(e: &mut Engine, t: &mut Thread) {
+    if !e.clock.goes_on() {
+        turn_over(e, t);
+    }
 }
 
 /// A turn is over: others may run.

@@ -93,11 +93,20 @@ pub struct Engine {
 }
 
 /// Ticks and virtual time.
+///
+/// A tick counts down a word in memory, and the next one that counts down the same word waits for that: ten cycles on some
+/// processors, more than programs take from one branch back or return to the next. So there are two words, and the address
+/// of a branch decides which one it counts down. A stretch of ticks is dealt to both so that whichever is used up first,
+/// the stretch is not exceeded; what is left of it then is dealt again.
 #[derive(Default)]
 pub struct Clock {
-    /// Ticks before the current budget was handed out.
+    /// Ticks before the counters were dealt.
     base: u64,
-    budget: u64,
+    /// What the counters held together then.
+    dealt: u64,
+    /// How many ticks the guest was to go on then, at least and at most.
+    least: u64,
+    most: u64,
     /// Nanoseconds that virtual clocks have been advanced beyond their ticks.
     pub skipped_ns: u64,
     pub rng: u64,
@@ -114,15 +123,19 @@ impl Clock {
 
     /// The tick now.
     pub fn now(&self) -> u64 {
+        self.base + self.passed()
+    }
+
+    /// Ticks since the counters were dealt.
+    fn passed(&self) -> u64 {
         // SAFETY: the baton is held.
-        let left = unsafe { crate::gate::gate() }.budget;
-        self.base + (self.budget - left)
+        let [a, b] = unsafe { crate::gate::gate() }.budgets;
+        self.dealt.wrapping_sub(a.wrapping_add(b))
     }
 
     /// It is this tick now.
     pub fn begin_at(&mut self, tick: u64) {
-        // SAFETY: the baton is held.
-        self.budget = unsafe { crate::gate::gate() }.budget;
+        self.settle();
         self.base = tick;
     }
 
@@ -138,18 +151,58 @@ impl Clock {
 
     /// The guest leaves the cache after this many more ticks.
     pub fn allow(&mut self, ticks: u64) {
-        self.base = self.now();
-        self.budget = ticks;
-        // SAFETY: the baton is held.
-        unsafe { crate::gate::gate() }.budget = ticks;
+        self.allow_between(ticks, ticks);
     }
 
-    /// Hands out a new budget.
+    /// The guest leaves the cache after at least and at most this many more ticks. Where the least is not more than half
+    /// of the most, it leaves it only once.
+    pub fn allow_between(&mut self, least: u64, most: u64) {
+        self.settle();
+        (self.least, self.most) = (least, most);
+        self.deal();
+    }
+
+    /// Hands out a new turn.
     pub fn refill(&mut self, seeded: bool) {
-        self.base = self.now();
-        self.budget = if seeded { TURN / 4 + self.random() % (2 * TURN) } else { TURN };
+        let ticks = if seeded { TURN / 4 + self.random() % (2 * TURN) } else { TURN };
+        self.allow_between(ticks / 2, ticks);
+    }
+
+    /// Is one of the counters used up?
+    pub fn is_out(&self) -> bool {
         // SAFETY: the baton is held.
-        unsafe { crate::gate::gate() }.budget = self.budget;
+        unsafe { crate::gate::gate() }.budgets.contains(&0)
+    }
+
+    /// One of the counters is used up: is the guest to go on? Then what is left is dealt.
+    pub fn goes_on(&mut self) -> bool {
+        if self.passed() >= self.least {
+            return false;
+        }
+        self.settle();
+        self.deal();
+        true
+    }
+
+    /// Ticks that the guest may go on before it leaves the cache.
+    pub fn may_go_on_for(&self) -> u64 {
+        self.most.saturating_sub(self.passed())
+    }
+
+    /// Counts what has passed since the counters were dealt as past.
+    fn settle(&mut self) {
+        let passed = self.passed();
+        self.base += passed;
+        self.dealt = self.dealt.wrapping_sub(passed);
+        self.least = self.least.saturating_sub(passed);
+        self.most = self.most.saturating_sub(passed);
+    }
+
+    fn deal(&mut self) {
+        let budgets = dealt(self.most);
+        self.dealt = budgets[0] + budgets[1];
+        // SAFETY: the baton is held.
+        unsafe { crate::gate::gate() }.budgets = budgets;
     }
 
     /// xorshift64*: enough for schedules and for the guest's seeded random numbers.
@@ -164,6 +217,13 @@ impl Clock {
     pub fn virtual_ns(&self) -> u64 {
         self.now() + self.skipped_ns
     }
+}
+
+/// So many ticks at most, in two counters. When the one is used up at least one tick of the other is left, so together they
+/// hold one more.
+fn dealt(most: u64) -> [u64; 2] {
+    let both = if most == 0 { 0 } else { most.saturating_add(1) };
+    [both - both / 2, both / 2]
 }
 
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(core::ptr::null_mut());
@@ -247,6 +307,46 @@ impl Engine {
         if !self.notes.iter().any(|n| n == message) {
             self.notes.push(message.into());
             self.control.note(self.pid, message, GuestAddr(pc));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts down as branches do that lie anywhere; answers how many ticks there were, and how often it was dealt.
+    fn run(least: u64, most: u64, mut counter: impl FnMut() -> usize) -> (u64, u64) {
+        let (mut passed, mut times) = (0, 0);
+        while passed < least || times == 0 {
+            let mut budgets = dealt(most - passed);
+            times += 1;
+            while !budgets.contains(&0) {
+                budgets[counter()] -= 1;
+                passed += 1;
+            }
+        }
+        (passed, times)
+    }
+
+    #[test]
+    fn two_counters_stop_at_the_tick_that_is_wanted() {
+        let mut clock = Clock::seeded(1);
+        for ticks in [1, 2, 3, 4, 31, 1000, 99_999] {
+            for share in [0, 1, 2, 4, 7, 8] {
+                let (passed, times) = run(ticks, ticks, || usize::from(clock.random() % 8 < share));
+                assert_eq!(passed, ticks, "{share} of 8");
+                assert!(times <= 2 * u64::from(ticks.ilog2()) + 2, "{ticks} ticks were dealt {times} times");
+            }
+        }
+    }
+
+    #[test]
+    fn half_the_ticks_are_always_there() {
+        for share in [0, 1, 4, 8] {
+            let mut clock = Clock::seeded(2);
+            let (passed, times) = run(500, 1000, || usize::from(clock.random() % 8 < share));
+            assert!((500..=1000).contains(&passed) && times == 1, "{share} of 8: {passed} ticks, dealt {times} times");
         }
     }
 }

@@ -11,13 +11,15 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 /// A guest that is told to end and does not is killed after this.
 const GRACE: Duration = Duration::from_secs(2);
+/// What is left for telling what was found until SIGTERM came.
+const TELLING: Duration = Duration::from_secs(10);
 /// How soon an interruption is noticed.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const SIGTERM: i32 = 15;
@@ -174,7 +176,24 @@ pub fn interruption() -> Arc<AtomicBool> {
         let _ = signal_hook::flag::register_conditional_default(signal, flag.clone());
         let _ = signal_hook::flag::register(signal, flag.clone());
     }
+    end_in_time();
     flag
+}
+
+/// Whoever is told to end (`kill`, `timeout`) does so after a while, even if an engine does not answer.
+fn end_in_time() {
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(|| {
+        let (told, signal) = (Arc::new(AtomicBool::new(false)), signal_hook::consts::SIGTERM);
+        let _ = signal_hook::flag::register(signal, told.clone());
+        std::thread::spawn(move || {
+            while !is_raised(&told) {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            std::thread::sleep(TELLING);
+            let _ = signal_hook::low_level::emulate_default_handler(signal);
+        });
+    });
 }
 
 pub fn is_raised(flag: &AtomicBool) -> bool {

@@ -165,7 +165,7 @@ impl Engine {
             return true;
         }
         let left = self.region.due - now;
-        if g.budget > left {
+        if self.clock.may_go_on_for() > left {
             self.clock.allow(left);
         }
         false

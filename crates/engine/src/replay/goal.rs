@@ -98,7 +98,8 @@ fn is_repeated(e: &Engine, pc: u64) -> bool {
 pub fn aim(e: &mut Engine, at: Option<Position>) {
     let now = e.clock.now();
     let wanted = super::serve::wanted(e);
-    let (mut budget, mut sites) = (super::serve::patience(e), [None; 2]);
+    // The guest may go on longer than its patience, but not past where something is to be done.
+    let (mut patience, mut budget, mut sites) = (super::serve::patience(e), FOREVER, [None; 2]);
     let partial = replay(e).goal.partial.map(|(_, _, end)| end);
     // A guest that goes on past the tick of what comes next has gone astray; without a look it might never stop.
     if let Some(tick) = replay(e).next_tick().filter(|_| !replay(e).serve.has_left()) {
@@ -109,7 +110,7 @@ pub fn aim(e: &mut Engine, at: Option<Position>) {
                 return;
             }
         }
-        budget = budget.min((tick + 1).saturating_sub(now).max(1));
+        patience = patience.min((tick + 1).saturating_sub(now).max(1));
     }
     let targets = [at.map(|p| (p.tick, partial.unwrap_or(p.pc))), wanted];
     for (target, site) in targets.into_iter().zip(&mut sites) {
@@ -126,16 +127,20 @@ pub fn aim(e: &mut Engine, at: Option<Position>) {
     if let Some(tick) = super::disturbance(e).filter(|tick| *tick > now) {
         budget = budget.min(tick - now);
     }
-    let grain = super::serve::grain(e).unwrap_or(budget);
+    let due = patience.min(budget);
+    let (least, most) = match super::serve::grain(e) {
+        Some(grain) => (due.min(grain / 2), due.min(grain)),
+        None => (due, budget.min(patience.saturating_mul(2))),
+    };
     let r = replay(e);
     r.goal.set = true;
     r.goal.reached_site = false;
-    r.goal.due = now.saturating_add(budget);
+    r.goal.due = now.saturating_add(due);
     if r.goal.sites != sites {
         r.goal.sites = sites;
         e.place_sites();
     }
-    e.clock.allow(budget.min(grain));
+    e.clock.allow_between(least, most);
 }
 
 impl Engine {

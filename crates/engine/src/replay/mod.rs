@@ -325,7 +325,7 @@ fn check_page(e: &mut Engine, payload: &[u8]) {
 /// Looks what is due before the guest goes on: a switch, a signal, a stop for the host.
 pub fn steer(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
     loop {
-        if e.replay.as_ref().is_some_and(|r| r.goal.is_set() && g.budget != 0 && !r.goal.reached_site) {
+        if e.replay.as_ref().is_some_and(|r| r.goal.is_set() && !e.clock.is_out() && !r.goal.reached_site) {
             return;
         }
         if serve::glance(e, g) {

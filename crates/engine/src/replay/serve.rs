@@ -114,7 +114,7 @@ pub fn glance(e: &mut Engine, g: &Gate) -> bool {
         return false;
     }
     replay(e).serve.seen_at = now;
-    e.clock.allow(GRAIN.min(rest));
+    e.clock.allow_between((GRAIN / 2).min(rest), GRAIN.min(rest));
     true
 }
 

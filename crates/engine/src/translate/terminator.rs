@@ -10,7 +10,7 @@
 //! entry                  restore rcx                                        what direct lookup lands on
 //! checked lookup         save r11, rcx; r11 = target; tick; movzx ecx, r11w; jmp gs:[hash + rcx*8]
 //! check                  movabs rcx, -pc; lea rcx, [rcx+r11]; jrcxz ok; jmp next; ok: restore r11, rcx; jmp body
-//! tick, flags dead       dec qword gs:[budget]; jz expired
+//! tick, flags dead       dec qword gs:[budget]; jz expired                  one of two budgets, by the branch's address
 //! tick, flags live       (rcx saved) mov rcx, gs:[budget]; lea rcx, [rcx-1]; mov gs:[budget], rcx; jrcxz expired
 //! ```
 //!
@@ -75,7 +75,7 @@ fn transfer(t: &mut Translation, e: &mut Emitter, b: &BlockState<'_>, i: &Instru
         FlowControl::UnconditionalBranch => {
             let to = i.near_branch_target();
             if ticking && to <= i.ip() {
-                direct_tick(t, e, to, code);
+                direct_tick(t, e, (i.ip(), to), code);
             }
             t.next = Some(to);
         }
@@ -83,7 +83,7 @@ fn transfer(t: &mut Translation, e: &mut Emitter, b: &BlockState<'_>, i: &Instru
             let to = i.near_branch_target();
             push_return(t, i.next_ip());
             if ticking && to <= i.ip() {
-                direct_tick(t, e, to, code);
+                direct_tick(t, e, (i.ip(), to), code);
             }
             t.next = Some(to);
         }
@@ -92,7 +92,7 @@ fn transfer(t: &mut Translation, e: &mut Emitter, b: &BlockState<'_>, i: &Instru
             t.spill(R11, SpillSlot::R11);
             t.spill(RCX, SpillSlot::Rcx);
             target(t, e, i, R11);
-            checked_lookup(t, ticking);
+            checked_lookup(t, ticking.then_some(i.ip()));
         }
         _ => {
             t.spill(RCX, SpillSlot::Rcx);
@@ -104,9 +104,9 @@ fn transfer(t: &mut Translation, e: &mut Emitter, b: &BlockState<'_>, i: &Instru
                 }
             }
             let expired = ticking.then(|| {
-                t.asm.load_gs(RCX, at::BUDGET);
+                t.asm.load_gs(RCX, at::budget(i.ip()));
                 t.asm.lea(RCX, Some(RCX), None, -1);
-                t.asm.store_gs(RCX, at::BUDGET);
+                t.asm.store_gs(RCX, at::budget(i.ip()));
                 let expired = t.asm.jrcxz();
                 restore_for_target(t, i);
                 expired
@@ -207,16 +207,16 @@ pub fn detour(a: &mut Asm) {
     hash_jump(a);
 }
 
-/// Goes to the block whose address is in r11, with a tick before it if the mode has one.
-fn checked_lookup(t: &mut Translation, ticking: bool) {
-    if ticking {
-        t.asm.load_gs(RCX, at::BUDGET);
+/// Goes to the block whose address is in r11, with a tick before it if the mode has one: then the branch is given.
+fn checked_lookup(t: &mut Translation, ticking: Option<u64>) {
+    if let Some(branch) = ticking {
+        t.asm.load_gs(RCX, at::budget(branch));
         t.asm.lea(RCX, Some(RCX), None, -1);
-        t.asm.store_gs(RCX, at::BUDGET);
+        t.asm.store_gs(RCX, at::budget(branch));
         t.asm.put(&[0xe3, 12]); // jrcxz over the lookup
     }
     hash_jump(&mut t.asm);
-    if ticking {
+    if ticking.is_some() {
         let expired = t.asm.jmp();
         t.reloc(expired, RelocKind::Common(Common::CheckedExpired), 0);
     }
@@ -275,17 +275,17 @@ fn countdown_end(t: &mut Translation, kind: ExitKind, to: u64) {
     t.event(EventKind::Restored(SpillSlot::Rcx), RCX);
 }
 
-/// A tick on the way to `to`.
-fn direct_tick(t: &mut Translation, e: &mut Emitter, to: u64, code: &mut CodeAt<'_>) {
+/// A tick on the way from one instruction to another.
+fn direct_tick(t: &mut Translation, e: &mut Emitter, (from, to): (u64, u64), code: &mut CodeAt<'_>) {
     if liveness::dead_at(to, &mut e.isa, code) {
-        t.asm.dec_gs_flags(at::BUDGET);
+        t.asm.dec_gs_flags(at::budget(from));
         t.exit_if(JZ, ExitKind::Expired, to);
         return;
     }
     t.spill(RCX, SpillSlot::Rcx);
-    t.asm.load_gs(RCX, at::BUDGET);
+    t.asm.load_gs(RCX, at::budget(from));
     t.asm.lea(RCX, Some(RCX), None, -1);
-    t.asm.store_gs(RCX, at::BUDGET);
+    t.asm.store_gs(RCX, at::budget(from));
     countdown_end(t, ExitKind::Expired, to);
 }
 
@@ -305,7 +305,7 @@ fn conditional(t: &mut Translation, e: &mut Emitter, b: &BlockState<'_>, i: &Ins
             count(t, counter, liveness::dead_at(to, &mut e.isa, code));
         }
         if backward {
-            direct_tick(t, e, to, code);
+            direct_tick(t, e, (i.ip(), to), code);
         }
         t.exit(ExitKind::Link, to);
         t.asm.land(over);
@@ -319,7 +319,7 @@ fn conditional(t: &mut Translation, e: &mut Emitter, b: &BlockState<'_>, i: &Ins
     t.exit(ExitKind::Link, i.next_ip());
     t.asm.land(taken);
     if backward {
-        direct_tick(t, e, to, code);
+        direct_tick(t, e, (i.ip(), to), code);
     }
     t.exit(ExitKind::Link, to);
     t.next = None;
