@@ -7,7 +7,7 @@
 //! forward: to the moment wanted, or over the stretch between, remembering the last thing that happened there.
 //! Checkpoints ([`crate::checkpoints`]) are made while a stretch is run over for the first time.
 //!
-//! May miss: a watched value that changes and changes back within 32 ticks.
+//! May miss: a watched value that changes and changes back within 64 ticks.
 
 use crate::access::{Access, next_stretch};
 use crate::checkpoints::Checkpoints;

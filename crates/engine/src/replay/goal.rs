@@ -129,7 +129,7 @@ pub fn aim(e: &mut Engine, at: Option<Position>) {
     }
     let due = patience.min(budget);
     let (least, most) = match super::serve::grain(e) {
-        Some(grain) => (due.min(grain / 2), due.min(grain)),
+        Some(grain) => (due.min(grain), due.min(2 * grain)),
         None => (due, budget.min(patience.saturating_mul(2))),
     };
     let r = replay(e);
