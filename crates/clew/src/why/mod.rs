@@ -126,6 +126,9 @@ struct Job<'a> {
 /// A branch that is executed more often repairs a run by accident more often.
 const SELDOM: u64 = 8;
 
+/// What is kept for ranking and telling, in hundredths of the budget.
+const TELLING: u32 = 12;
+
 /// A part of the budget, in hundredths.
 fn share(budget: Duration, percent: u32) -> Duration {
     budget * percent / 100
@@ -236,7 +239,9 @@ impl<'a> Searching<'a> {
         // Repairs by code that runs all the time are often accidents: then the rest of the time is not wasted.
         let all = self.gathered.has_proof();
         if !self.is_convincing(&found) {
-            self.search(&mut bench, "more branches", &flips[first..], budget, all)?;
+            let left = self.case.until.saturating_duration_since(Instant::now());
+            let within = left.saturating_sub(share(budget, TELLING));
+            self.search(&mut bench, "more branches", &flips[first..], within, all)?;
         }
         self.gathered.loops = loops::among(found.places(), &bench.session);
         self.gathered.branches = found;

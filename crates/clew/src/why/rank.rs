@@ -169,13 +169,11 @@ fn candidates<'a>(
     places: &mut Places<'_>,
 ) -> Vec<Candidate<'a>> {
     let mut list = Vec::new();
-    let mut wider = None;
     let often = Often::new(gathered.influence.iter().map(|(moment, influence)| (moment.pc, *influence)));
-    let mut through_pointers = |moment: Moment| {
+    let through_pointers = |moment: Moment| {
         let s = symptom?;
         let instance = gathered.outside.get(&moment)?;
-        let nodes = wider.get_or_insert_with(|| s.through_pointers());
-        nodes.get(&(instance.execution, instance.insn)).copied()
+        s.through_pointers().get(&(instance.execution, instance.insn)).copied()
     };
     for finding in gathered.search.critical.iter().chain(&gathered.search.advancing) {
         let node = gathered.node(finding);

@@ -12,7 +12,7 @@ use image::LoadedImages;
 use model::GuestAddr;
 use session::Session;
 use slice::{Criterion, Prepare, Slice, Window};
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -43,6 +43,8 @@ pub struct Symptom {
     pub vouched: Vouched,
     facts: RefCell<Program>,
     how: slice::Options,
+    /// Distances through pointers too, once somebody has asked for them.
+    wider: OnceCell<HashMap<(u32, u16), u32>>,
     pub limits: Vec<String>,
 }
 
@@ -173,7 +175,18 @@ pub fn follow(
     let influence = [false, true].map(|data_only| slice::influence(&window, told, data_only, &mut stop));
     let vouched = Vouched::by(&right, &window, &mut facts, &mut stop);
     let told = told.to_vec();
-    Ok(Symptom { start, window, slice, told, influence, vouched, facts: RefCell::new(facts), how, limits })
+    Ok(Symptom {
+        start,
+        window,
+        slice,
+        told,
+        influence,
+        vouched,
+        facts: RefCell::new(facts),
+        how,
+        wider: OnceCell::new(),
+        limits,
+    })
 }
 
 impl Symptom {
@@ -192,7 +205,11 @@ impl Symptom {
     }
 
     /// How far executions are from the symptom if stores through pointers in code that did not run count too.
-    pub fn through_pointers(&self) -> HashMap<(u32, u16), u32> {
+    pub fn through_pointers(&self) -> &HashMap<(u32, u16), u32> {
+        self.wider.get_or_init(|| self.follow_pointers())
+    }
+
+    fn follow_pointers(&self) -> HashMap<(u32, u16), u32> {
         let until = Instant::now() + WIDER;
         let how = slice::Options { pointers: true, ..self.how.clone() };
         let mut facts = self.facts.borrow_mut();
