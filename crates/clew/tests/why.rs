@@ -160,6 +160,14 @@ fn a_number_that_is_cut_is_traced_to_where_it_was_whole() {
 }
 
 #[test]
+fn few_branches_are_all_tried_whatever_values_repair_the_run() {
+    let answer = check_why("one_more.c", &[], &[], Some("sum 15\n"));
+    let causes = answer["candidates"].as_array().expect("a list");
+    let branch = causes.iter().find(|c| c["kind"] == "critical-predicate").expect("the loop's condition");
+    assert_eq!((&branch["line"], &branch["instance"]), (&7.into(), &5.into()), "{branch:#}");
+}
+
+#[test]
 fn the_smaller_of_two_changes_comes_first() {
     let answer = check_why("no_lines.c", &[], &[], Some("29\n0\n"));
     let [first, second] = [0, 1].map(|n| &answer["candidates"][n]);

@@ -34,6 +34,8 @@ pub struct Patience<'a> {
     pub timeout: Option<Duration>,
     /// The user does not want to wait: it is ended, and nothing is known about it.
     pub interrupted: &'a Arc<AtomicBool>,
+    /// What to do about a program that fails by not ending.
+    pub if_it_hangs: &'static str,
 }
 
 /// Records a command; answers where the recording is.
@@ -88,11 +90,9 @@ pub fn record(
             record::finish(recorder, &meta, startup, messages);
             if is_raised(patience.interrupted) {
                 let kept = place.file_name().unwrap_or(place.as_os_str()).to_string_lossy();
-                let why = "interrupted while the program was recorded";
-                return Err(refuse(
-                    &format!("{why} (kept as {kept}); if it fails by not ending, say --timeout TIME"),
-                    status::INTERNAL,
-                ));
+                let more = if patience.timeout.is_none() { patience.if_it_hangs } else { "" };
+                let why = format!("interrupted while the program was recorded (kept as {kept}){more}");
+                return Err(refuse(&why, status::INTERNAL));
             }
             Ok(place)
         }

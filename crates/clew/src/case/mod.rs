@@ -101,7 +101,11 @@ impl<'a> Ready<'a> {
         let name = match ask.recording {
             Some(name) => name.to_owned(),
             None => {
-                let patience = Patience { timeout: ask.oracle.ends_after(), interrupted: &interrupted };
+                let patience = Patience {
+                    timeout: ask.oracle.ends_after(),
+                    interrupted: &interrupted,
+                    if_it_hangs: "; if it fails by not ending, say --timeout TIME",
+                };
                 record_quietly(ask.command, &patience, way, startup, messages)?
             }
         };

@@ -98,7 +98,7 @@ pub struct Slice {
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with_all = ["quiet", "json", "dot"])]
     pub nearest_after: Option<Duration>,
     /// Keep about so many million instructions in memory at a time
-    #[arg(long, value_name = "MILLIONS", default_value_t = 500)]
+    #[arg(long, value_name = "MILLIONS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
     pub window: u64,
     /// Do not print progress and notes
     #[arg(short, long)]

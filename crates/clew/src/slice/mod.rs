@@ -136,7 +136,8 @@ fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<(An
         Some(name) if options.command.is_empty() => name.clone(),
         Some(_) => return Err(Refusal::usage("give a recording or a program, not both")),
         None => {
-            let patience = case::Patience { timeout: None, interrupted: &interrupted };
+            let if_it_hangs = "; if it fails by not ending, slice that with --hang";
+            let patience = case::Patience { timeout: None, interrupted: &interrupted, if_it_hangs };
             case::record_quietly(&options.command, &patience, case::Way::Usual, startup, messages)?
         }
     };

@@ -72,7 +72,8 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
     let needed = needed(&gathered, candidates);
     named.extend(candidates.iter().map(|c| c.place.key()));
     let around = around(candidates, symptom, places, squash.as_mut());
-    let around: Vec<Beside> = around.into_iter().filter(|p| named.insert(p.place.key())).collect();
+    let mut seen = named.clone();
+    let around: Vec<Beside> = around.into_iter().filter(|p| seen.insert(p.place.key())).collect();
     let mut causes = in_turns(telling, &gathered, &ranking, around, places, squash.as_mut(), session);
     let cut = gathered.cut.as_ref().filter(|_| candidates.iter().all(|c| !c.is_cut));
     if let Some(cut) =
@@ -339,7 +340,7 @@ fn cut_place(case: &Case<'_>, cut: &Cut, path: Vec<report::Step>, places: &mut P
             true => format!("it hands over {whole}, the right number, of which {taken} takes {kept} bytes"),
             false => format!("it keeps {kept} bytes of {whole}, the right number"),
         },
-        doubt: Some("no trial speaks for it".into()),
+        doubt: Some("both numbers were seen in the run, but there is no room for the whole one to try it".into()),
         evidence: None,
         path,
         closer: closer(case, &place, Some(cut.moment)),

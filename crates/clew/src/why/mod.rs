@@ -32,7 +32,7 @@ use crate::startup::Startup;
 use crate::status;
 use causes::Telling;
 use diagnose::order::{self, Known};
-use diagnose::{Change, Failure, Plan, Search, Trial};
+use diagnose::{Change, Failure, Finding, Plan, Search, Trial};
 use gathered::Gathered;
 use model::serve::Moment;
 use near::Nodes;
@@ -126,6 +126,8 @@ struct Job<'a> {
 /// A branch that is executed more often repairs a run by accident more often.
 const SELDOM: u64 = 8;
 
+/// So many executions of branches are all tried before anything else is.
+const FEW: usize = 400;
 /// What is kept for ranking and telling, in hundredths of the budget.
 const TELLING: u32 = 12;
 
@@ -225,6 +227,11 @@ impl<'a> Searching<'a> {
         if self.gathered.has_proof() {
             self.search(&mut bench, "branches", &flips[tried..first], share(budget, 35), true)?;
         }
+        // A few more are no reason to replace values, which repairs more by accident.
+        let few = flips.len() - first <= FEW;
+        if few && !self.gathered.has_proof() {
+            self.search(&mut bench, "more branches", &flips[first..], share(budget, 20), true)?;
+        }
         if !self.gathered.has_proof() {
             let forced = self.forced(&found, &near.known);
             self.search(&mut bench, "branches for good", &forced, share(budget, 12), true)?;
@@ -238,7 +245,7 @@ impl<'a> Searching<'a> {
         }
         // Repairs by code that runs all the time are often accidents: then the rest of the time is not wasted.
         let all = self.gathered.has_proof();
-        if !self.is_convincing(&found) {
+        if !few && !self.is_convincing(&found) {
             let left = self.case.until.saturating_duration_since(Instant::now());
             let within = left.saturating_sub(share(budget, TELLING));
             self.search(&mut bench, "more branches", &flips[first..], within, all)?;
@@ -308,7 +315,8 @@ impl<'a> Searching<'a> {
     /// Is there a proved cause that runs a few times only?
     fn is_convincing(&self, found: &Branches) -> bool {
         let proved = self.gathered.search.critical.iter().filter(|f| f.is_proved());
-        let mut branches = proved.filter(|f| !self.gathered.is_told(f)).map(|f| f.trial.moment.pc);
+        let is_value = |f: &Finding| self.gathered.values.replacements.contains_key(&f.trial);
+        let mut branches = proved.filter(|f| !is_value(f)).map(|f| f.trial.moment.pc);
         branches.any(|pc| found.count(pc) <= SELDOM)
     }
 

@@ -204,8 +204,12 @@ fn candidates<'a>(
                 .zip(sites)
                 .filter(|_| told)
                 .and_then(|((n, s), sites)| calls::innermost(sites, s.slice.nodes[n as usize].segment));
-            let Some(call) = call else { continue };
-            shown = call;
+            match call {
+                Some(call) if places.is_own(call) => shown = call,
+                // Nobody calls `main` but the library: it is the function's first line itself.
+                Some(_) => {}
+                None => continue,
+            }
         }
         if told {
             weight = TOLD;
