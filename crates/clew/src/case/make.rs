@@ -83,7 +83,11 @@ pub fn record(
             }
             if record::is_empty(recorder.folder()) {
                 record::discard(recorder, &meta, startup);
-                return Err(refuse("nothing was recorded; is there room on the disk?", status::INTERNAL));
+                let why = match is_raised(patience.interrupted) {
+                    true => "interrupted before anything was recorded",
+                    false => "nothing was recorded; is there room on the disk?",
+                };
+                return Err(refuse(why, status::INTERNAL));
             }
             record::tell_losses(&run, messages);
             meta.status = record::ending(&run);
