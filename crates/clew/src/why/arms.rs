@@ -8,21 +8,20 @@
 //! May miss: arms that reach the failure by other ways than a call.
 //! Source: ours; changes as small as possible are from A. Zeller, "Isolating Cause-Effect Chains", FSE 2002.
 
+use super::loops::decode;
 use super::near;
 use super::places::Places;
 use super::rank::Candidate;
 use super::symptom::Symptom;
 use crate::case::Branches;
 use diagnose::{Change, Trial};
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
-use model::GuestAddr;
+use iced_x86::{FlowControl, Instruction};
 use model::serve::Moment;
 use session::Session;
 use slice::{Facts, Merge, Node};
 
 /// Executions of a call that are looked at, the last ones.
 const KEEP: u32 = 1 << 16;
-const LONGEST: usize = 15;
 
 /// A call that a branch let happen.
 pub struct Arm {
@@ -89,11 +88,4 @@ fn execution_of(
     let is_it = |i: &slice::Instance| (i.execution, i.insn) == (node.execution, node.insn);
     let (found, _) = executed.iter().zip(&aligned).find(|(_, i)| i.as_ref().is_some_and(is_it))?;
     Some((found.moment, (found.instance, times)))
-}
-
-fn decode(pc: u64, session: &Session) -> Option<Instruction> {
-    let mut bytes = [0; LONGEST];
-    let n = session.read(GuestAddr(pc), &mut bytes).ok()?;
-    let instruction = Decoder::with_ip(64, &bytes[..n], pc, DecoderOptions::NONE).decode();
-    (!instruction.is_invalid()).then_some(instruction)
 }

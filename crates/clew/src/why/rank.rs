@@ -233,7 +233,7 @@ fn candidates<'a>(
             place: places.of(shown),
             foreign,
             told,
-            is_argument,
+            is_argument: is_argument && shown != pc,
             is_cut: cut.is_some(),
         });
     }
