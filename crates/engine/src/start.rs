@@ -259,6 +259,7 @@ fn make_engine(
         thread_regions: 1,
         free_regions: Vec::new(),
         vfork: None,
+        packet: Vec::new(),
         belted: false,
         filters: Default::default(),
         notes: Vec::new(),

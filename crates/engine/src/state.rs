@@ -29,6 +29,8 @@ pub struct Engine {
     pub pages: CodePages,
     pub actions: Actions,
     pub control: Control,
+    /// Where requests of the host are received.
+    pub packet: Vec<u8>,
     pub hidden: HiddenFds,
     pub probes: Probes,
     pub tracer: Tracer,

@@ -100,6 +100,29 @@ pub fn open(address: u64) -> bool {
     true
 }
 
+/// Opens what is closed: much of it will be written to soon.
+pub fn open_all() {
+    let v = vault();
+    let open = v.open.swap((1 << RANGES) - 1, Relaxed);
+    if !v.in_use.load(Relaxed) {
+        return v.open.store(open, Relaxed);
+    }
+    for (n, range) in ranges().into_iter().enumerate() {
+        if open & 1 << n == 0 {
+            protect(range, false);
+        }
+    }
+    v.opened.store(cycles(), Relaxed);
+}
+
+/// The guest goes on after it stood still: that time does not count.
+pub fn goes_on() {
+    let v = vault();
+    if v.open.load(Relaxed) != 0 {
+        v.opened.store(cycles(), Relaxed);
+    }
+}
+
 /// The guest is about to run: has anything been open long enough?
 #[inline]
 pub fn is_due() -> bool {

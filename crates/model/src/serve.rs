@@ -86,6 +86,14 @@ pub enum Request {
     Belt,
     /// The guest goes on by itself, in a world made from the recording.
     Trial(TrialLimits),
+    /// A copy of the process, altered, goes on by itself at once and tells about it over the socket that comes with the
+    /// request. `Forked` comes from this process alone; the copy says something of its own only if it cannot be altered so.
+    Try {
+        alteration: Alteration,
+        /// As for `Files`.
+        files: Vec<Vec<u8>>,
+        limits: TrialLimits,
+    },
     /// The same, but the host stays: it stops the guest, asks, alters and lets it go on as in a replay. What the guest
     /// writes comes in between; its end is the answer to the request that let it go, and then only questions are left.
     Hold(TrialLimits),

@@ -2,14 +2,16 @@
 //!
 //! Replays, one for each trial that may run at the same time, go forward side by side. Whichever is free takes the next
 //! candidate in the order of their moments, goes there, is copied, and waits while its copy, altered, goes on by itself: a
-//! trial costs what comes behind its moment, and every core has exactly one process that runs. Requests to a copy are sent
-//! before it exists, since each time that one process waits for another costs more than most trials compute.
+//! trial costs what comes behind its moment, and every core has exactly one process that runs. A copy is asked for and told
+//! what to do in one request, since each time that one process waits for another costs more than most trials compute.
 
 use crate::error::Error;
 use crate::live::Live;
 use crate::timeline::{Session, done, equip, run};
 use crate::trial::{Budget, Candidate, Piece, TrialOutcome, hear_trial, no_such_moment};
 use model::serve::{Moment, Request, Until, Why};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -59,10 +61,15 @@ impl Session {
         let (taken, over) = (AtomicUsize::new(0), AtomicBool::new(false));
         let batch = Batch { candidates, order, taken, files: &self.files, budget: *budget, hopeless, over };
         let (sender, results) = sync_channel(leaders.len());
+        let cores = own_cores(leaders.len());
         std::thread::scope(|scope| {
-            for leader in leaders {
+            for (n, leader) in leaders.into_iter().enumerate() {
                 let (sender, batch) = (sender.clone(), &batch);
-                scope.spawn(move || batch.work(leader, &sender));
+                let core = cores.get(n).copied();
+                scope.spawn(move || {
+                    core.into_iter().for_each(|core| stay_on(core, &leader.live));
+                    batch.work(leader, &sender);
+                });
             }
             drop(sender);
             // Whoever still works ends when it cannot tell what it found.
@@ -105,16 +112,16 @@ impl Batch<'_> {
     fn try_one(&self, leader: &mut Leader, n: usize) -> Result<TrialOutcome, Error> {
         let candidate = &self.candidates[n];
         leader.go_to(candidate.moment)?;
-        let mut requests = vec![Request::Alter(candidate.alteration.clone())];
-        if !self.files.is_empty() {
-            requests.push(Request::Files(self.files.to_vec()));
-        }
-        requests.push(Request::Trial(self.budget.limits));
-        let copy = leader.live.fork_for(&requests)?;
-        for _ in &requests {
-            done(copy.answer(&mut || false, true)?)?;
-        }
-        hear_trial(&copy, &self.budget, &|output| (self.hopeless)(n, output), &self.over, &mut |_, _| {})
+        let request = Request::Try {
+            alteration: candidate.alteration.clone(),
+            files: self.files.to_vec(),
+            limits: self.budget.limits,
+        };
+        let mut copy = leader.live.request_copy(&request)?;
+        let outcome = hear_trial(&copy, &self.budget, &|output| (self.hopeless)(n, output), &self.over, &mut |_, _| {});
+        // By now the answer is there: it need not wake anybody up while the copy runs.
+        leader.live.acknowledge(&mut copy)?;
+        outcome
     }
 }
 
@@ -135,6 +142,24 @@ impl Leader {
             Why::Reached => Ok(()),
             other => Err(no_such_moment(moment, &other)),
         }
+    }
+}
+
+/// A core for each of so many workers, if there are that many.
+fn own_cores(workers: usize) -> Vec<usize> {
+    let cores: Vec<usize> =
+        sched_getaffinity(None).map_or(Vec::new(), |set| (0..CpuSet::MAX_CPU).filter(|n| set.is_set(*n)).collect());
+    if workers <= cores.len() { cores } else { Vec::new() }
+}
+
+/// Has this thread, an engine and its copies run on one core. They take turns anyway, and to wake somebody up on another core takes
+/// longer than many a trial: a tenth more trials a second on two cores.
+fn stay_on(core: usize, engine: &Live) {
+    let mut set = CpuSet::new();
+    set.set(core);
+    for who in [None, Pid::from_raw(engine.pid() as i32)] {
+        // Wherever they run, they do the same.
+        let _ = sched_setaffinity(who, &set);
     }
 }
 

@@ -13,6 +13,7 @@ use model::wire::{BlockDef, MAX_PACKET, Packet, Report};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -28,7 +29,6 @@ pub(crate) struct Hub {
 }
 
 struct State {
-    buffer: Vec<u8>,
     events: Sender<Event>,
     traces: Traces,
     processes: HashMap<u32, Process>,
@@ -47,8 +47,7 @@ struct Process {
 
 impl Hub {
     pub fn new(control: OwnedFd, traces: Traces, events: Sender<Event>) -> Hub {
-        let buffer = vec![0; MAX_PACKET];
-        let state = State { buffer, events, traces, processes: HashMap::new(), closed: false };
+        let state = State { events, traces, processes: HashMap::new(), closed: false };
         Hub { control, state: Mutex::new(state), finishing: Mutex::default() }
     }
 
@@ -80,22 +79,12 @@ impl Hub {
     pub fn drain(self: &Arc<Hub>) -> bool {
         let mut state = self.lock();
         while !state.closed {
-            let (received, fd) = match receive(&self.control, &mut state.buffer) {
+            match next_packet(&self.control) {
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => break,
-                Ok((Received::End, _)) | Err(_) => {
-                    state.closed = true;
-                    break;
-                }
-                Ok(other) => other,
-            };
-            let packet = match received {
-                Received::Packet(len) => Packet::decode(&state.buffer[..len]),
-                _ => None,
-            };
-            match packet {
-                Some(packet) => state.dispatch(self, packet, fd),
-                None => state.tell(Event::Garbled),
+                Ok(Next::End) | Err(_) => state.closed = true,
+                Ok(Next::Packet(packet, fd)) => state.dispatch(self, packet, fd),
+                Ok(Next::Garbled) => state.tell(Event::Garbled),
             }
         }
         !state.closed
@@ -165,15 +154,26 @@ impl State {
     }
 }
 
-enum Received {
-    Packet(usize),
-    /// Longer than any packet: not from an engine of this version.
-    TooLong,
+/// What the other end has sent.
+enum Next {
+    /// With the descriptor that came with it.
+    Packet(Packet, Option<OwnedFd>),
+    /// Not from an engine of this version.
+    Garbled,
     End,
 }
 
-/// Takes one packet without waiting, and the descriptor that came with it.
-fn receive(control: &OwnedFd, buffer: &mut [u8]) -> Result<(Received, Option<OwnedFd>), Errno> {
+thread_local! {
+    /// Kept by whoever receives: a hub for each of thousands of trials would have the system clear one each time.
+    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; MAX_PACKET]);
+}
+
+/// Takes one packet without waiting.
+fn next_packet(control: &OwnedFd) -> Result<Next, Errno> {
+    BUFFER.with_borrow_mut(|buffer| receive(control, buffer))
+}
+
+fn receive(control: &OwnedFd, buffer: &mut [u8]) -> Result<Next, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -183,10 +183,9 @@ fn receive(control: &OwnedFd, buffer: &mut [u8]) -> Result<(Received, Option<Own
         _ => None,
     });
     let fd = fds.flatten().next();
-    let received = match message.bytes {
-        0 => Received::End,
-        _ if message.flags.contains(ReturnFlags::TRUNC) => Received::TooLong,
-        n => Received::Packet(n),
-    };
-    Ok((received, fd))
+    Ok(match message.bytes {
+        0 => Next::End,
+        _ if message.flags.contains(ReturnFlags::TRUNC) => Next::Garbled,
+        n => Packet::decode(&buffer[..n]).map_or(Next::Garbled, |packet| Next::Packet(packet, fd)),
+    })
 }

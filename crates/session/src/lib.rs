@@ -15,6 +15,7 @@
 //! What it may miss: processes of the tree that outlive both the first process and the host go on without a listener.
 
 mod access;
+mod backward;
 mod batch;
 mod checkpoints;
 mod cpu;

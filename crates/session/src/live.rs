@@ -98,6 +98,11 @@ impl Live {
     /// As [`Live::ask`], for requests that let the guest run: `interrupted` may stop it.
     pub fn ask_long(&self, request: &Request, interrupted: &mut dyn FnMut() -> bool) -> Result<Answer, Error> {
         self.send(request, None)?;
+        self.answer_long(interrupted)
+    }
+
+    /// The answer to a request that lets the guest run.
+    pub(crate) fn answer_long(&self, interrupted: &mut dyn FnMut() -> bool) -> Result<Answer, Error> {
         let mut stopped = false;
         let answer = self.answer(
             &mut || {
@@ -162,26 +167,30 @@ impl Live {
 
     /// A copy of the engine and its guest as they are.
     pub fn fork(&self) -> Result<Live, Error> {
-        self.fork_for(&[])
+        let mut copy = self.request_copy(&Request::Fork)?;
+        self.acknowledge(&mut copy)?;
+        match copy.answer(&mut || false, true)? {
+            Answer::Forked(_) => Ok(copy),
+            other => Err(unexpected(&other)),
+        }
     }
 
-    /// A copy that finds these requests waiting for it. Their answers are not awaited here.
-    pub(crate) fn fork_for(&self, requests: &[Request]) -> Result<Live, Error> {
+    /// Asks for a copy, which is to be [acknowledged](Live::acknowledge); until then nobody knows whether there is one.
+    pub(crate) fn request_copy(&self, request: &Request) -> Result<Live, Error> {
         let prepare = |e: io::Error| Error::new(ErrorKind::Prepare, e);
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(|e| prepare(e.into()))?;
         let (ours, theirs) = (above_stdio(ours).map_err(prepare)?, above_stdio(theirs).map_err(prepare)?);
-        self.send(&Request::Fork, Some(&theirs))?;
-        drop(theirs);
-        let mut copy = Live::over(ours, Traces::default(), 0, None);
-        requests.iter().try_for_each(|request| copy.send(request, None))?;
+        self.send(request, Some(&theirs))?;
+        Ok(Live::over(ours, Traces::default(), 0, None))
+    }
+
+    /// Hears whether a copy that was asked for was made, and its number.
+    pub(crate) fn acknowledge(&self, copy: &mut Live) -> Result<(), Error> {
         match self.answer(&mut || false, true)? {
             Answer::Forked(pid) => {
                 (copy.pid, copy.child) = (pid, Pid::from_raw(pid as i32));
-                match copy.answer(&mut || false, true)? {
-                    Answer::Forked(_) => Ok(copy),
-                    other => Err(unexpected(&other)),
-                }
+                Ok(())
             }
             Answer::Refused(why) => Err(gone(&why)),
             other => Err(unexpected(&other)),

@@ -341,7 +341,17 @@ pub(crate) fn run(
     until: Until,
     interrupted: &mut dyn FnMut() -> bool,
 ) -> Result<(Why, Place, Collected), Error> {
-    match live.ask_long(&Request::Run(until), interrupted)? {
+    begin_run(live, until)?;
+    end_run(live, interrupted)
+}
+
+/// Lets the guest go; others may be let go before its [end](end_run) is heard.
+pub(crate) fn begin_run(live: &Live, until: Until) -> Result<(), Error> {
+    live.send(&Request::Run(until), None)
+}
+
+pub(crate) fn end_run(live: &Live, interrupted: &mut dyn FnMut() -> bool) -> Result<(Why, Place, Collected), Error> {
+    match live.answer_long(interrupted)? {
         Answer::Stopped { why, place, collected } => Ok((why, place, collected)),
         other => Err(unexpected(&other)),
     }

@@ -1,12 +1,11 @@
-//! Going back, and to named moments.
+//! Stepping back, and going to named moments. Going back to a change or a breakpoint: [`crate::backward`].
 //!
-//! A stretch before the present moment is run over again, from a checkpoint, by a copy of the engine that remembers the
-//! last thing it met. Steps back are remembered too: single instructions before a moment are found many at a time.
+//! Steps back are remembered: single instructions before a moment are found many at a time.
 
 use crate::error::{Error, ErrorKind};
 use crate::live::Live;
-use crate::timeline::{Session, Stopped, equip, maps_of, run, step, stopped, threads_of, watched, where_is};
-use model::serve::{Collected, MapInfo, Moment, Place, Until, Why};
+use crate::timeline::{Session, Stopped, equip, maps_of, run, stopped, threads_of, where_is};
+use model::serve::{MapInfo, Moment, Place, Until, Why};
 use std::io;
 
 /// Distance in ticks of a close checkpoint before the moment gone back to.
@@ -171,91 +170,6 @@ impl Session {
         Ok(Counted { before, all: before + here + rest.breakpoints, whole: [true, why != Why::Interrupted] })
     }
 
-    /// Backward to a breakpoint, a change, an access or the beginning.
-    pub fn backward(&mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<Stopped, Error> {
-        let from = self.place.moment;
-        let stopped = self.backward_to_change(interrupted)?;
-        if self.accesses.is_empty() || stopped == Stopped::Interrupted {
-            return Ok(stopped);
-        }
-        let floor = self.place.moment;
-        Ok(self.last_access(floor, from, interrupted)?.unwrap_or(stopped))
-    }
-
-    fn backward_to_change(&mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<Stopped, Error> {
-        let mut end = self.place.moment;
-        if !self.checkpoints.survey(end.tick, interrupted)? {
-            return Ok(Stopped::Interrupted);
-        }
-        while end > self.checkpoints.start() {
-            let (from, live) = self.checkpoints.copy_before(end)?;
-            equip(&live, &self.breakpoints, &self.watches)?;
-            let until = Until { moment: Some(end), collect: true, ..Until::default() };
-            let (why, _, collected) = run(&live, until, interrupted)?;
-            if why == Why::Interrupted {
-                return Ok(Stopped::Interrupted);
-            }
-            if let Some(found) = self.last_of(from, &collected, interrupted)? {
-                return Ok(found);
-            }
-            // What lies at the checkpoint itself is found from the one before, except a breakpoint exactly there.
-            if self.breakpoints.contains(&from.pc) && from < self.place.moment {
-                self.seek(from, interrupted)?;
-                return Ok(Stopped::Breakpoint);
-            }
-            end = from;
-        }
-        self.seek_start()?;
-        Ok(Stopped::Start)
-    }
-
-    /// Goes to the last thing that was met in a stretch.
-    fn last_of(
-        &mut self,
-        from: Moment,
-        collected: &Collected,
-        interrupted: &mut dyn FnMut() -> bool,
-    ) -> Result<Option<Stopped>, Error> {
-        let breakpoint = collected.last_breakpoint.as_ref().map(|p| p.moment);
-        if let Some((since, at)) = collected.last_change
-            && breakpoint.is_none_or(|b| b < at)
-            && let Some((moment, index)) = self.last_change(since.max(from), at, interrupted)?
-            && breakpoint.is_none_or(|b| b < moment)
-        {
-            self.seek(moment, interrupted)?;
-            return Ok(Some(Stopped::Changed(index)));
-        }
-        match breakpoint {
-            Some(moment) => {
-                self.seek(moment, interrupted)?;
-                Ok(Some(Stopped::Breakpoint))
-            }
-            None => Ok(None),
-        }
-    }
-
-    /// The last moment in `since..at` whose instruction changes watched bytes, and which.
-    fn last_change(
-        &mut self,
-        since: Moment,
-        at: Moment,
-        interrupted: &mut dyn FnMut() -> bool,
-    ) -> Result<Option<(Moment, usize)>, Error> {
-        let live = self.copy_standing_at(since, interrupted)?;
-        let scout = live.fork()?;
-        equip(&scout, &[], &self.watches)?;
-        let until = Until { moment: Some(at), collect: true, single: true, ..Until::default() };
-        let (_, _, collected) = run(&scout, until, interrupted)?;
-        let Some((moment, _)) = collected.last_change else { return Ok(None) };
-        if moment != since {
-            run(&live, Until { moment: Some(moment), blind: true, ..Until::default() }, interrupted)?;
-        }
-        let before = watched(&live, &self.watches)?;
-        step(&live)?;
-        let after = watched(&live, &self.watches)?;
-        Ok((0..after.len()).find(|n| before[*n] != after[*n]).map(|index| (moment, index)))
-    }
-
     /// One instruction of this thread back.
     pub fn step_back(&mut self, thread: u32, interrupted: &mut dyn FnMut() -> bool) -> Result<Stopped, Error> {
         let from = self.place.moment;
@@ -411,7 +325,11 @@ impl Session {
     }
 
     /// A copy of the engine at a moment that exists.
-    fn copy_standing_at(&mut self, at: Moment, interrupted: &mut dyn FnMut() -> bool) -> Result<Live, Error> {
+    pub(crate) fn copy_standing_at(
+        &mut self,
+        at: Moment,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Live, Error> {
         let live = self.copy_at_or_before(at, interrupted)?;
         if where_is(&live)?.moment != at {
             run(&live, Until { moment: Some(at), blind: true, ..Until::default() }, interrupted)?;

@@ -1,7 +1,8 @@
 //! What trials cost: switching branches of a program that fails late, beside running it natively from the start for each of
 //! them, which is a lower bound of what the original method costs.
 //!
-//! The native time is the shortest of several runs; all cores are taken to be used for it, without any loss.
+//! The native time is the shortest of several runs; all cores are taken to be used for it, without any loss. Of several
+//! searches the one that got furthest counts: both are what the machine can do when nobody else uses it.
 
 use std::{fs, path::Path, process::Command, time::Instant};
 
@@ -22,6 +23,7 @@ const END: &str = "<!-- end of bench switch -->";
 const SIZES: [u64; 3] = [1_200, 12_000, 120_000];
 const BUDGET: &str = "10s";
 const NATIVE_RUNS: usize = 7;
+const SEARCHES: usize = 3;
 
 pub fn bench(request: &Request) -> Result<Tally, String> {
     let clew = clew_binary(request.clew.clone())?;
@@ -57,19 +59,14 @@ fn measure(clew: &Path, stage: &Stage, program: &Path, thousands: u64) -> Result
         Command::new(program).arg(&rounds).output().map_err(|e| e.to_string())?;
         native = native.min(begun.elapsed().as_secs_f64());
     }
-    let mut switch = Command::new(clew);
-    switch.args(["switch", "--all", "--json", "--budget", BUDGET, "--expect"]).arg(&expected);
-    let out = switch.arg("--").arg(program).arg(&rounds).env("CLEW_HOME", stage.clew_home()).output();
-    let out = out.map_err(|e| e.to_string())?;
-    let answer: Value = serde_json::from_slice(&out.stdout)
-        .map_err(|_| format!("no answer: {}", String::from_utf8_lossy(&out.stderr).trim()))?;
-    if answer["candidates"].as_array().is_none_or(Vec::is_empty) {
-        return Err("the critical predicate was not found".into());
+    let mut best = Searched::default();
+    for _ in 0..SEARCHES {
+        let searched = search(clew, stage, program, &rounds, &expected)?;
+        if searched.trials > best.trials {
+            best = searched;
+        }
     }
-    let count = |name: &str| answer["tried"][name].as_f64().unwrap_or(0.0);
-    let trials = count("trials") + count("controls");
-    let whole = answer["time"]["seconds"].as_f64().unwrap_or(0.0);
-    let spent = answer["time"]["trials"].as_f64().unwrap_or(0.0).max(1e-9);
+    let Searched { trials, whole, spent } = best;
     let cores = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
     let natively = native * trials / cores;
     let instructions = 9.0 * thousands as f64 / 1e3;
@@ -79,6 +76,32 @@ fn measure(clew: &Path, stage: &Stage, program: &Path, thousands: u64) -> Result
         trials / spent,
         natively / whole
     ))
+}
+
+/// One search: how many trials it made, how long it took, and how long the trials took of that.
+#[derive(Default)]
+struct Searched {
+    trials: f64,
+    whole: f64,
+    spent: f64,
+}
+
+fn search(clew: &Path, stage: &Stage, program: &Path, rounds: &str, expected: &Path) -> Result<Searched, String> {
+    let mut switch = Command::new(clew);
+    switch.args(["switch", "--all", "--json", "--budget", BUDGET, "--expect"]).arg(expected);
+    let out = switch.arg("--").arg(program).arg(rounds).env("CLEW_HOME", stage.clew_home()).output();
+    let out = out.map_err(|e| e.to_string())?;
+    let answer: Value = serde_json::from_slice(&out.stdout)
+        .map_err(|_| format!("no answer: {}", String::from_utf8_lossy(&out.stderr).trim()))?;
+    if answer["candidates"].as_array().is_none_or(Vec::is_empty) {
+        return Err("the critical predicate was not found".into());
+    }
+    let count = |name: &str| answer["tried"][name].as_f64().unwrap_or(0.0);
+    Ok(Searched {
+        trials: count("trials") + count("controls"),
+        whole: answer["time"]["seconds"].as_f64().unwrap_or(0.0).max(1e-9),
+        spent: answer["time"]["trials"].as_f64().unwrap_or(0.0).max(1e-9),
+    })
 }
 
 fn publish(table: &str) -> Result<(), String> {

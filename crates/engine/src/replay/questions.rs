@@ -9,7 +9,7 @@ use crate::sys::{self, nr};
 use crate::threads::Thread;
 use alloc::string::String;
 use alloc::vec::Vec;
-use model::serve::{Answer, MapInfo, Request, State, ThreadInfo, Why};
+use model::serve::{Alteration, Answer, MapInfo, Request, State, ThreadInfo, TrialLimits, Why};
 use model::wire::MAX_PACKET;
 
 /// Answers a request that does not let the guest go on.
@@ -65,7 +65,12 @@ pub fn answer(e: &mut Engine, t: &mut Thread, g: &mut Gate, request: Request, fd
             Answer::Predicates { list, total }
         }
         Request::Fork => match fd {
-            Some(fd) => return fork(e, fd),
+            Some(fd) => {
+                if fork(e, fd) {
+                    send(e, &Answer::Forked(own_pid()));
+                }
+                return;
+            }
             None => Answer::Refused("a copy needs a socket".into()),
         },
         Request::Alter(a) => crate::trial::alter(e, t, g, a),
@@ -81,7 +86,14 @@ pub fn answer(e: &mut Engine, t: &mut Thread, g: &mut Gate, request: Request, fd
             crate::trial::belt::put_on(e);
             Answer::Done
         }
-        Request::Trial(limits) => return crate::trial::begin(e, t, g, limits),
+        Request::Trial(limits) => {
+            send(e, &Answer::Done);
+            return crate::trial::begin(e, t, g, limits);
+        }
+        Request::Try { alteration, files, limits } => match fd {
+            Some(fd) => return try_in_copy(e, t, g, fd, alteration, files, limits),
+            None => Answer::Refused("a copy needs a socket".into()),
+        },
         Request::Hold(_) if crate::trial::is_on(e) => Answer::Refused("the guest goes its own way already".into()),
         Request::Hold(limits) => {
             crate::trial::held::begin(e, limits);
@@ -221,9 +233,37 @@ fn kept_names() -> Vec<(core::ops::Range<u64>, String)> {
     text.split(|b| *b == b'\n').filter_map(parse).collect()
 }
 
+/// A copy of this process is altered and goes on by itself, telling about it on `fd`.
+fn try_in_copy(
+    e: &mut Engine,
+    t: &mut Thread,
+    g: &mut Gate,
+    fd: i32,
+    alteration: Alteration,
+    files: Vec<Vec<u8>>,
+    limits: TrialLimits,
+) {
+    // A copy would open most of it by faults, each of which costs a signal.
+    crate::vault::open_all();
+    if !fork(e, fd) {
+        return;
+    }
+    if !files.is_empty() {
+        e.prepared.wanted = files;
+    }
+    match crate::trial::alter(e, t, g, alteration) {
+        Answer::Done => crate::trial::begin(e, t, g, limits),
+        refused => {
+            send(e, &refused);
+            sys::exit_group(0)
+        }
+    }
+}
+
 /// A copy of this process, which listens on `fd`. It is a child of the host as this one is (CLONE_PARENT): it dies with
-/// the host, however that ends, and outlives this process.
-fn fork(e: &mut Engine, fd: i32) {
+/// the host, however that ends, and outlives this process. Answers whether this is the copy; the host hears of it from
+/// the other.
+fn fork(e: &mut Engine, fd: i32) -> bool {
     const CLONE_PARENT: u64 = 0x8000;
     // SAFETY: a copy with its one task; its end is told to the host (SIGCHLD, 17).
     let r = unsafe { sys::raw(nr::CLONE, [CLONE_PARENT | 17, 0, 0, 0, 0, 0]) };
@@ -235,9 +275,7 @@ fn fork(e: &mut Engine, fd: i32) {
         crate::start::die_with_parent(&e.control);
         super::memory::part_from_parent(e);
         e.leave_parents_trace();
-        // SAFETY: asks for our id.
-        let pid = unsafe { sys::raw3(nr::GETPID, 0, 0, 0) } as u32;
-        return send(e, &Answer::Forked(pid));
+        return true;
     }
     // SAFETY: the copy has its own.
     unsafe { sys::raw3(nr::CLOSE, fd as u64, 0, 0) };
@@ -245,4 +283,10 @@ fn fork(e: &mut Engine, fd: i32) {
         1.. => send(e, &Answer::Forked(r as u32)),
         _ => send(e, &Answer::Refused(alloc::format!("the process cannot be copied (error {})", -r))),
     }
+    false
+}
+
+fn own_pid() -> u32 {
+    // SAFETY: asks for our id.
+    (unsafe { sys::raw3(nr::GETPID, 0, 0, 0) }) as u32
 }

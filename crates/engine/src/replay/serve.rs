@@ -286,6 +286,7 @@ fn wait_for_run(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
 
 fn let_go(e: &mut Engine, t: &mut Thread, g: &mut Gate, until: Until, stepping: bool) {
     let here = place(e, t, g);
+    crate::vault::goes_on();
     // A site here has been seen, unless something is to be done at it that has not been counted.
     if t.probed.is_some() || !e.probes.acts_at(g.pc) {
         t.probed = Some(g.pc);
@@ -470,10 +471,12 @@ pub fn at_fault(e: &mut Engine, signal: u32) {
 }
 
 /// The next request and the descriptor that came with it. Without a host this process has no purpose.
-fn receive(e: &Engine) -> (Option<Request>, Option<i32>) {
+fn receive(e: &mut Engine) -> (Option<Request>, Option<i32>) {
     const RECVMSG: u64 = 47;
     const MSG_CMSG_CLOEXEC: u64 = 0x4000_0000;
-    let mut buffer = alloc::vec![0u8; MAX_PACKET];
+    // It is kept: a copy of this process has its own of the pages that are written to, and most packets are short.
+    let buffer = &mut e.packet;
+    buffer.resize(MAX_PACKET, 0);
     loop {
         let iov = [buffer.as_mut_ptr() as u64, buffer.len() as u64];
         let mut control = [0u64; 4];

@@ -149,7 +149,6 @@ pub fn alter(e: &mut Engine, t: &mut Thread, g: &mut Gate, alteration: Alteratio
 
 /// From here on the guest goes on by itself, in step with the log as long as it fits.
 pub fn begin(e: &mut Engine, t: &mut Thread, g: &mut Gate, limits: TrialLimits) {
-    send(e, &Answer::Done);
     if t.probed != Some(g.pc) {
         // It was led away from where it stopped: when it comes there again, that is another execution.
         t.probed = None;

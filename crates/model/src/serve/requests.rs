@@ -68,14 +68,19 @@ impl Request {
                 w.u8(14);
                 w.limits(l);
             }
+            Request::Try { alteration, files, limits } => {
+                w.u8(44);
+                w.alteration(alteration);
+                w.paths(files);
+                w.limits(limits);
+            }
             Request::Hold(l) => {
                 w.u8(42);
                 w.limits(l);
             }
             Request::Files(paths) => {
                 w.u8(17);
-                w.u32(paths.len() as u32);
-                paths.iter().for_each(|path| w.bytes(path));
+                w.paths(paths);
             }
             Request::Quit => w.u8(15),
             Request::Belt => w.u8(19),
@@ -138,8 +143,9 @@ impl Request {
             12 => Request::Fork,
             13 => Request::Alter(r.alteration()?),
             14 => Request::Trial(r.limits()?),
+            44 => Request::Try { alteration: r.alteration()?, files: r.paths()?, limits: r.limits()? },
             42 => Request::Hold(r.limits()?),
-            17 => Request::Files(r.list(|r| Some(r.bytes()?.to_vec()))?),
+            17 => Request::Files(r.paths()?),
             15 => Request::Quit,
             19 => Request::Belt,
             18 => Request::Looks(r.list(Look::decode)?),
@@ -198,6 +204,12 @@ impl Writer {
             }
         }
     }
+
+    fn paths(&mut self, paths: &[Vec<u8>]) {
+        self.u32(paths.len() as u32);
+        paths.iter().for_each(|path| self.bytes(path));
+    }
+
     fn limits(&mut self, l: &TrialLimits) {
         self.u64(l.ticks);
         self.u64(l.memory);
@@ -223,6 +235,11 @@ impl Reader<'_> {
             _ => return None,
         })
     }
+
+    fn paths(&mut self) -> Option<Vec<Vec<u8>>> {
+        self.list(|r| Some(r.bytes()?.to_vec()))
+    }
+
     fn limits(&mut self) -> Option<TrialLimits> {
         Some(TrialLimits { ticks: self.u64()?, memory: self.u64()?, output: self.u64()?, belt: self.u8()? != 0 })
     }

@@ -24,6 +24,11 @@ fn requests_and_answers_survive() {
     check_request(Request::Run(Until { blind: true, single: true, thread: Some(3), ..Until::default() }));
     check_request(Request::Leave { thread: 7 });
     check_request(Request::Belt);
+    check_request(Request::Try {
+        alteration: Alteration::Flip,
+        files: alloc::vec![b"/a".to_vec()],
+        limits: TrialLimits { ticks: 1, memory: 2, output: 3, belt: true },
+    });
     check_request(Request::Watches(alloc::vec![(1, 2), (3, 4)]));
     check_request(Request::SetRegisters { thread: 1, state: State { rip: 5, ..State::default() } });
     check_request(Request::Files(alloc::vec![b"/a".to_vec(), Vec::new()]));
