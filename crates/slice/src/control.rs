@@ -23,6 +23,7 @@ use crate::facts::{Border, Facts, Merge};
 use crate::insn::Control;
 use crate::registers::RegId;
 use crate::seam::{AtEnd, Earliers, EndFrame, First};
+use crate::stretches::{Begin, STRETCH, Stretches};
 use crate::wants::{FastMap, FastSet};
 use crate::window::{EVENTS, NOTHING, Window};
 
@@ -38,8 +39,17 @@ struct Open {
     frame: u32,
 }
 
-/// Which places were found to be in the same function: each call through a stub asks this of all frames.
-type KnownFunctions = FastMap<(u64, u64), bool>;
+/// Which places were found to be in the same function: each call through a stub asks this of all frames, each jump of an
+/// interpreter of its target.
+#[derive(Default)]
+struct KnownFunctions {
+    all: FastMap<(u64, u64), bool>,
+    /// Pairs that were asked for lately and are in the same function.
+    lately: Vec<(u64, u64)>,
+}
+
+/// How many pairs are remembered.
+const LATELY: usize = 1 << 10;
 
 struct Functions<'a> {
     facts: &'a mut dyn Facts,
@@ -48,7 +58,17 @@ struct Functions<'a> {
 
 impl Functions<'_> {
     fn are_same(&mut self, a: u64, b: u64) -> bool {
-        *self.known.entry((a, b)).or_insert_with(|| self.facts.same_function(a, b))
+        let known = &mut *self.known;
+        known.lately.resize(LATELY, (0, 0));
+        let place = (a ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % LATELY;
+        if known.lately[place] == (a, b) {
+            return true;
+        }
+        let same = *known.all.entry((a, b)).or_insert_with(|| self.facts.same_function(a, b));
+        if same {
+            known.lately[place] = (a, b);
+        }
+        same
     }
 }
 
@@ -61,8 +81,8 @@ struct Frame {
     pc: u64,
     /// Where it is to return to.
     back: u64,
-    /// Registers that it has put aside, and where.
-    saved: Vec<(RegId, u64)>,
+    /// Where the registers that it has put aside begin among those of its thread.
+    saved: usize,
     /// Its number among the frames that are kept; 0 if it has none yet.
     number: u32,
 }
@@ -107,6 +127,8 @@ struct Called {
 
 #[derive(Default)]
 struct Thread {
+    /// What comes next was called, returned or jumped to, or comes behind a call that sent a signal.
+    transferred: bool,
     open: Vec<Open>,
     frames: Vec<Frame>,
     /// An indirect jump came from here; where it leads may be another frame.
@@ -119,8 +141,8 @@ struct Thread {
     sent: Option<u32>,
     /// The frame with which the window began, or after returns one of its callers.
     first: First,
-    /// Registers that it has put aside in the window.
-    first_saved: Vec<(RegId, u64)>,
+    /// Registers that frames have put aside in the window, and where; first those of the first frame.
+    saved: Vec<(RegId, u64)>,
     /// Its number among the frames that are kept; 0 if it has none yet.
     first_number: u32,
 }
@@ -175,10 +197,10 @@ impl Thread {
         self.first_number = 0;
     }
 
-    /// Nothing is known about the frame that is the first one now.
+    /// Nothing is known about the frame that is the first one now, and runs.
     fn forget_first(&mut self) {
         self.open.clear();
-        self.first_saved.clear();
+        self.saved.clear();
     }
 
     fn branch(&mut self, segment: u32, merge: Merge) {
@@ -193,10 +215,15 @@ impl Thread {
         while self.frames.last().is_some_and(|f| f.slot != 0 && f.slot <= slot && slot - f.slot < SAME_STACK) {
             self.drop_frame();
         }
-        self.frames.push(Frame { slot, call: segment, pc: target, back, saved: Vec::new(), number: 0 });
+        self.frames.push(Frame { slot, call: segment, pc: target, back, saved: self.saved.len(), number: 0 });
     }
 
     fn ret(&mut self, segment: u32, slot: u64, earliers: &mut Earliers) {
+        self.transferred = true;
+        if let Some(last) = self.frames.last().filter(|f| f.slot == slot && slot != 0) {
+            self.returned = Some((segment, last.back));
+            return self.drop_frame();
+        }
         let barrier = self.frames.iter().rposition(|f| f.slot == 0).map_or(0, |n| n + 1);
         if let Some(n) = self.frames[barrier..].iter().rposition(|f| f.slot == slot) {
             self.returned = Some((segment, self.frames[barrier + n].back));
@@ -220,7 +247,7 @@ impl Thread {
             self.call(called, 0);
         }
         (self.jumped, self.returned) = (None, None);
-        self.frames.push(Frame { slot: 0, call: sent, pc: handler, back: 0, saved: Vec::new(), number: 0 });
+        self.frames.push(Frame { slot: 0, call: sent, pc: handler, back: 0, saved: self.saved.len(), number: 0 });
     }
 
     fn sigreturn(&mut self) {
@@ -249,10 +276,10 @@ impl Thread {
     /// An instruction at a function's border ran. Is it a restore of what was not put aside there?
     fn border(&mut self, border: Border, slot: u64) -> bool {
         let is_first = self.frames.is_empty();
-        let saved = self.frames.last_mut().map_or(&mut self.first_saved, |f| &mut f.saved);
+        let saved = &self.saved[self.frames.last().map_or(0, |f| f.saved)..];
         match border {
             Border::Save(reg) => {
-                saved.push((reg, slot));
+                self.saved.push((reg, slot));
                 false
             }
             // A function that was entered before the window put its registers aside there.
@@ -262,6 +289,9 @@ impl Thread {
     }
 
     fn truncate(&mut self, frames: usize) {
+        if let Some(first) = self.frames.get(frames) {
+            self.saved.truncate(first.saved);
+        }
         self.frames.truncate(frames);
         let depth = self.depth();
         while self.open.last().is_some_and(|o| o.frame > depth) {
@@ -281,6 +311,7 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_fram
     let mut earliers = Earliers::default();
     let mut pass = Pass {
         window,
+        briefs: window.codes.iter().map(Brief::of).collect(),
         facts,
         threads: HashMap::new(),
         now: window.threads.0,
@@ -294,7 +325,12 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_fram
         slots: keep_frames.then(Slots::default),
     };
     let (mut first_event, mut run) = (0, 0);
+    let mut stretches = Stretches::default();
     for (execution, number) in window.blocks.iter().enumerate() {
+        if execution.is_multiple_of(STRETCH) {
+            let (address, segment) = (pass.address, pass.parents.len() as u32);
+            stretches.begin(Begin { address, segment, runs: run as u32 });
+        }
         if number != EVENTS {
             pass.block(execution as u32, number);
             continue;
@@ -313,12 +349,40 @@ pub(crate) fn find_parents(window: &mut Window, facts: &mut dyn Facts, keep_fram
     let slots = slots.unwrap_or_default();
     (window.parents, window.unpaired, window.last_parent) = (parents, unpaired, last_parent);
     (window.frame_of, window.slots) = (slots.of, slots.slots);
-    (window.at_end, window.earliers) = (at_end, earliers);
+    (window.at_end, window.earliers, window.stretches) = (at_end, earliers, stretches);
+}
+
+/// What of a code tells how control goes: the codes of a large program do not fit into the processor's caches.
+#[derive(Clone, Copy)]
+struct Brief {
+    pc: u64,
+    end: u64,
+    /// Its last instruction.
+    last: u64,
+    accesses: u32,
+    control: Control,
+    /// It is one segment and puts nothing aside.
+    plain: bool,
+}
+
+impl Brief {
+    fn of(code: &Code) -> Brief {
+        Brief {
+            pc: code.pc,
+            end: code.end,
+            last: code.insns.last().map_or(code.pc, |i| i.pc),
+            accesses: code.accesses() as u32,
+            control: code.control(),
+            plain: code.segments[..] == [0] && code.borders.is_empty(),
+        }
+    }
 }
 
 /// One way through a window, from its beginning.
 struct Pass<'w> {
     window: &'w Window,
+    /// One for each code.
+    briefs: Vec<Brief>,
     facts: &'w mut dyn Facts,
     /// All threads but the one that runs.
     threads: HashMap<u32, Thread>,
@@ -349,10 +413,26 @@ impl Pass<'_> {
 
     /// A complete plain block ran.
     fn block(&mut self, execution: u32, number: u32) {
+        let brief = self.briefs[number as usize];
+        begin(&mut self.thread, brief.pc, &mut Functions { facts: self.facts, known: &mut self.known });
+        self.note_frame();
+        match brief.plain {
+            true => self.arrive(brief.pc),
+            false => self.parts(execution, number),
+        }
+        self.address += brief.accesses as usize;
+        let slot = match brief.control {
+            Control::Next | Control::Jump => return,
+            Control::Call | Control::Return => self.address.checked_sub(1).map_or(0, |n| self.window.addresses.at(n)),
+            Control::Branch | Control::IndirectJump | Control::Syscall => 0,
+        };
+        self.leave((brief.control, brief.last, brief.end), slot, number);
+    }
+
+    /// A block ran that has several segments, or puts registers aside.
+    fn parts(&mut self, execution: u32, number: u32) {
         let window = self.window;
         let code = &window.codes[number as usize];
-        begin(&mut self.thread, code.pc, &mut Functions { facts: self.facts, known: &mut self.known });
-        self.note_frame();
         for s in &code.segments {
             self.arrive(code.insns[usize::from(*s)].pc);
         }
@@ -362,11 +442,6 @@ impl Pass<'_> {
             if self.thread.border(*border, slot) {
                 self.unpaired.insert((execution, *insn));
             }
-        }
-        self.address += code.accesses();
-        if let Some(last) = code.insns.last() {
-            let slot = self.address.checked_sub(1).map_or(0, |n| window.addresses.at(n));
-            self.leave((last.control, last.pc, code.end), slot, number);
         }
     }
 
@@ -394,6 +469,7 @@ impl Pass<'_> {
             Event::Mem(_) => self.address += 1,
             Event::Special(Special::Syscall { pc, nr, .. }) => {
                 self.thread.sent = SENDS.contains(&nr).then_some(self.parents.len() as u32);
+                self.thread.transferred = true;
                 self.arrive(pc);
             }
             Event::Special(Special::Thread { tid, .. }) if tid != self.now => {
@@ -423,7 +499,14 @@ impl Pass<'_> {
 }
 
 /// Code at `pc` runs next: the frame of a call that has just been made begins here.
+#[inline(always)]
 fn begin(thread: &mut Thread, pc: u64, functions: &mut Functions<'_>) {
+    if std::mem::take(&mut thread.transferred) {
+        begin_elsewhere(thread, pc, functions);
+    }
+}
+
+fn begin_elsewhere(thread: &mut Thread, pc: u64, functions: &mut Functions<'_>) {
     thread.sent = None;
     if let Some(called) = thread.called.take() {
         thread.call(called, pc);
@@ -451,13 +534,13 @@ fn leave(
         Control::Branch | Control::IndirectJump => {
             let merge = *merge.get_or_insert_with(|| facts.merge(pc));
             if control == Control::IndirectJump {
-                thread.jumped = Some(pc);
+                (thread.jumped, thread.transferred) = (Some(pc), true);
             }
             if merge != Merge::NoBranch {
                 thread.branch(segment, merge);
             }
         }
-        Control::Call => thread.called = Some(Called { segment, slot, back: end }),
+        Control::Call => (thread.called, thread.transferred) = (Some(Called { segment, slot, back: end }), true),
         Control::Next | Control::Jump | Control::Return | Control::Syscall => {}
     }
 }

@@ -29,6 +29,7 @@ mod quick;
 pub mod registers;
 mod seam;
 pub mod sites;
+mod stretches;
 mod syscalls;
 mod wants;
 pub mod window;

@@ -362,6 +362,14 @@ impl MemWants {
         }
     }
 
+    /// The groups of eight bytes of which any are wanted: eighths of their addresses.
+    pub fn wanted_groups(&self) -> impl Iterator<Item = u64> + '_ {
+        self.rows.iter().flat_map(|r| {
+            let first = r.number << ROW >> 3;
+            (0..GROUPS as u64).filter(|g| r.bits >> g & 1 != 0).map(move |g| first + g)
+        })
+    }
+
     /// Is any of these bytes' groups wanted? May say yes where none of the very bytes is.
     #[inline(always)]
     pub fn touches(&self, addr: u64, len: u32) -> bool {

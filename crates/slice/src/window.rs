@@ -22,6 +22,7 @@ use crate::column::{Blocks, Parents};
 use crate::facts::Facts;
 use crate::insn::{Control, Maker};
 use crate::seam::{AtEnd, Earliers};
+use crate::stretches::Stretches;
 use crate::wants::FastSet;
 
 /// In `blocks`: the next run of events.
@@ -80,6 +81,7 @@ pub struct Window {
     /// Restores of registers that no save belongs to: execution and instruction.
     pub(crate) unpaired: FastSet<(u32, u16)>,
     pub(crate) instructions: u64,
+    pub(crate) stretches: Stretches,
     /// The budget was used up: the beginning of what was to be traced is missing.
     pub cut: bool,
 }
@@ -206,17 +208,30 @@ pub struct Prepare {
 pub struct Builder {
     window: Window,
     maker: Maker,
-    /// Numbers of codes by block id.
-    numbers: Vec<u32>,
+    /// What the blocks of the trace are, by their ids.
+    met: Vec<Met>,
     known: HashMap<u64, Vec<u32>>,
     /// Targets of indirect jumps that were seen.
-    pub seen: HashMap<(u64, u64), ()>,
+    pub seen: FastSet<(u64, u64)>,
     /// The block before ended with an indirect jump, at this address.
     jumped: Option<u64>,
     started: bool,
 }
 
-const UNKNOWN: u32 = u32::MAX;
+/// What is needed of a block each time it runs.
+#[derive(Clone, Copy)]
+struct Met {
+    pc: u64,
+    /// Its number among the codes.
+    number: u32,
+    insns: u16,
+    /// It ends with an indirect jump.
+    jumps: bool,
+}
+
+impl Met {
+    const UNKNOWN: Met = Met { pc: 0, number: u32::MAX, insns: 0, jumps: false };
+}
 
 impl Builder {
     pub fn new() -> Builder {
@@ -228,24 +243,33 @@ impl Builder {
         self.window.old_slots.insert(thread, slots);
     }
 
-    fn number(&mut self, chunk: &Chunk<'_>, tag: u32) -> Option<u32> {
+    #[inline(always)]
+    fn met(&mut self, chunk: &Chunk<'_>, tag: u32) -> Option<Met> {
         let id = trace::format::tag_id(tag) as usize;
-        if let Some(n) = self.numbers.get(id).filter(|n| **n != UNKNOWN) {
-            return Some(*n);
+        match self.met.get(id) {
+            Some(met) if met.number != Met::UNKNOWN.number => Some(*met),
+            _ => self.meet(chunk, tag, id),
         }
+    }
+
+    /// A block runs for the first time.
+    #[cold]
+    fn meet(&mut self, chunk: &Chunk<'_>, tag: u32, id: usize) -> Option<Met> {
         let block = chunk.block(tag)?;
-        if self.numbers.len() <= id {
-            self.numbers.resize(id + 1, UNKNOWN);
+        if self.met.len() <= id {
+            self.met.resize(id + 1, Met::UNKNOWN);
         }
-        let number = self.window.add_code(Code::new(block, &mut self.maker));
+        let code = Code::new(block, &mut self.maker);
+        let (insns, jumps) = (code.insns.len() as u16, code.control() == Control::IndirectJump);
+        let number = self.window.add_code(code);
         self.known.entry(block.pc).or_default().push(number);
-        self.numbers[id] = number;
-        Some(number)
+        self.met[id] = Met { pc: block.pc, number, insns, jumps };
+        Some(self.met[id])
     }
 
     fn arrive(&mut self, pc: u64) {
         if let Some(from) = self.jumped.take() {
-            self.seen.insert((from, pc), ());
+            self.seen.insert((from, pc));
         }
     }
 
@@ -262,7 +286,7 @@ impl Builder {
             match &mut e {
                 Event::Insn(i) | Event::RepPart(i) => {
                     self.arrive(i.pc);
-                    let Some(number) = self.number(chunk, i.block) else { continue };
+                    let Some(Met { number, .. }) = self.met(chunk, i.block) else { continue };
                     i.block = number;
                     self.window.instructions += 1;
                     if usize::from(i.index) + 1 == self.window.codes[number as usize].insns.len() {
@@ -283,7 +307,7 @@ impl Builder {
 
     /// Tells what is known about the program to which targets indirect jumps led.
     pub fn tell_jumps(&self, facts: &mut dyn Facts) {
-        let mut seen: Vec<(u64, u64)> = self.seen.keys().copied().collect();
+        let mut seen: Vec<(u64, u64)> = self.seen.iter().copied().collect();
         seen.sort_unstable();
         for (from, to) in seen {
             facts.observe(from, to);
@@ -338,10 +362,8 @@ impl ChunkSink for Builder {
                 start = end;
                 continue;
             }
-            let Some(number) = self.number(chunk, tag) else { continue };
-            let code = &self.window.codes[number as usize];
-            let (pc, insns, jumps) = (code.pc, code.insns.len(), code.control() == Control::IndirectJump);
-            self.window.instructions += insns as u64;
+            let Some(Met { pc, number, insns, jumps }) = self.met(chunk, tag) else { continue };
+            self.window.instructions += u64::from(insns);
             if self.jumped.is_some() {
                 self.arrive(pc);
             }

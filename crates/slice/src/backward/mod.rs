@@ -30,6 +30,7 @@ use crate::graph::{Input, Node, Site, Slice, Why};
 use crate::insn::{Control, MemShape};
 use crate::registers::RegId;
 use crate::seam::Waiting;
+use crate::stretches::{Begin, Look, STRETCH, Written};
 use crate::wants::{FastMap, MemWants, RegWants, Want, Who};
 use crate::window::{EVENTS, NOTHING, Window};
 
@@ -107,6 +108,9 @@ pub enum Omit {
     /// Of branches that went another way, which only relevant slices have.
     Potential,
 }
+
+/// Where more groups of memory are wanted than this, stretches are not asked whether they wrote them.
+const MOST_LOOKS: usize = 128;
 
 /// A memory access with its address.
 #[derive(Clone, Copy)]
@@ -237,6 +241,8 @@ struct Walk<'w> {
     awaited: Option<(u32, u16)>,
     /// Simple instructions may be passed quickly.
     is_quick: bool,
+    /// Where filters are looked at for the memory that is wanted, unless that has changed.
+    looks: Option<Vec<Look>>,
 }
 
 /// Slices a window.
@@ -350,6 +356,7 @@ impl<'w> Walk<'w> {
             delivered: Vec::new(),
             awaited: None,
             is_quick: false,
+            looks: None,
         };
         walk.is_quick = walk.is_quick();
         walk
@@ -403,7 +410,8 @@ impl<'w> Walk<'w> {
         let mut segment = window.parents.len() as u32;
         let (mut run, mut call) = (window.runs.len(), window.calls.len());
         let mut turn = window.ran_before.len();
-        for (execution, number) in window.blocks.iter().enumerate().rev() {
+        let mut execution = window.blocks.len();
+        while execution > 0 {
             if execution & 0xffff == 0 {
                 if self.is_over() || watch(&self.so_far()) {
                     self.state.slice.cut = true;
@@ -413,6 +421,16 @@ impl<'w> Walk<'w> {
                     return;
                 }
             }
+            if execution.is_multiple_of(STRETCH) {
+                if let Some(begin) = self.passes(execution / STRETCH - 1) {
+                    (address, segment) = (begin.address, begin.segment);
+                    execution -= STRETCH;
+                    continue;
+                }
+                self.looks = None;
+            }
+            execution -= 1;
+            let number = window.blocks.at(execution);
             if number == EVENTS {
                 run -= 1;
                 let start = if run == 0 { 0 } else { window.runs[run - 1] as usize };
@@ -440,6 +458,27 @@ impl<'w> Walk<'w> {
                 }
             }
         }
+    }
+
+    /// Where a stretch begins, if nothing in it can concern the slice.
+    fn passes(&mut self, stretch: usize) -> Option<Begin> {
+        let (window, state) = (self.window, &*self.state);
+        let begin = window.stretches.plain(stretch)?;
+        let looking = state.forced.is_some() || self.awaited.is_some() || self.options.relevant;
+        let decided = state.decisions.last().is_some_and(|segment| segment >= begin.segment);
+        if looking || decided || state.regs.any != 0 || !state.aside.is_empty() || state.mem.groups > MOST_LOOKS {
+            return None;
+        }
+        let looks = self.looks.get_or_insert_with(|| state.mem.wanted_groups().map(Look::at).collect());
+        if looks.is_empty() {
+            return Some(begin);
+        }
+        let first = stretch * STRETCH;
+        let written = window.stretches.written(stretch, || {
+            let blocks = (first..first + STRETCH).map(|execution| window.blocks.at(execution));
+            Written::by(blocks, (&window.outlines, &window.codes), &window.addresses, begin.address)
+        })?;
+        (!looks.iter().any(|look| written.may_have(*look))).then_some(begin)
     }
 
     /// What was found in this window goes to the rest.

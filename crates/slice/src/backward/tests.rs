@@ -4,6 +4,7 @@ use crate::facts::Border;
 use crate::graph::{Input, Node};
 use crate::made::{Known, Made};
 use crate::registers::RegId;
+use crate::stretches::STRETCH;
 use crate::window::{CallEffects, Window};
 use crate::{Backward, Criterion, NoFacts, Omit, Options, Places};
 
@@ -279,4 +280,40 @@ fn one_byte_of_a_long_copy_comes_from_one_byte() {
     let bytes =
         inputs.iter().filter_map(|i| if let Input::Mem { addr, mask, .. } = i { Some((*addr, *mask)) } else { None });
     assert_eq!(bytes.collect::<Vec<_>>(), [(0x5080, 0x20)]);
+}
+
+/// A long run of stores elsewhere, with a store to 0x5000 at its beginning and one to 0x5008 amid it: slices over the same
+/// window, which pass over what does not concern them, find just these.
+#[test]
+fn stretches_that_are_passed_over_change_no_slice() {
+    let mut known = Known::default();
+    let mut made = Made::default();
+    // mov [rdi], eax | mov [rsi], ecx
+    let (wanted, other) = (made.block(0x1000, "89 07"), made.block(0x1002, "89 0e"));
+    let elsewhere = |made: &mut Made| {
+        (0..3 * STRETCH as u64 + 5).for_each(|n| made.ran(other, &[0x9000 + n % 512 * 8]));
+    };
+    made.ran(wanted, &[0x5000]);
+    elsewhere(&mut made);
+    made.ran(wanted, &[0x5008]);
+    elsewhere(&mut made);
+    made.thread(7);
+    elsewhere(&mut made);
+    let window = made.window(&mut known);
+    let mut found = |criterion: &Criterion| {
+        let slice = crate::backward(&window, criterion, &Options::default(), &mut known, &mut || false);
+        slice.nodes[1..].iter().map(|n| n.execution).collect::<Vec<_>>()
+    };
+    let long = 3 * STRETCH as u32 + 5;
+    // Asked for again, what the stretches wrote is known.
+    for _ in 0..2 {
+        assert_eq!(found(&memory(0x5000, 4)), [0]);
+        assert_eq!(found(&memory(0x5008, 4)), [long + 1]);
+        assert_eq!(found(&memory(0x4ffe, 16)), [long + 1, 0]);
+        assert_eq!(found(&memory(0x9000 + 511 * 8, 8)).len(), 1);
+        assert_eq!(found(&memory(0xffff_0000, 8)), []);
+    }
+    // So much is wanted that nothing is passed over.
+    let much = Criterion { memory: vec![(0x5000, 16), (0x20000, 8 * 200)], ..Criterion::default() };
+    assert_eq!(found(&much), [long + 1, 0]);
 }
