@@ -9,6 +9,8 @@
 //! for every translation: what is open is closed on the first return to the guest after `PATIENCE` cycles have passed
 //! since the first range was opened, and the patience grows with what closing costs. So it stays open while a program is being
 //! translated, and in mode none as long as a guest neither calls the kernel nor reaches new code.
+//! Time in which a replay stands still for its host does not count, and a copy that is made for a trial begins with all of it
+//! open: most trials are over before it would be closed.
 //!
 //! May miss: loads. Without protection keys, memory that can be executed or that the engine reads can be read by the guest.
 
