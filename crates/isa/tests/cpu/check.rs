@@ -93,28 +93,65 @@ pub fn check(child: &mut Child, form: &Form, effects: &Effects, rng: &mut Rng, p
         tries += 1;
         let place = if tries % 3 == 0 && !effects.mem.is_empty() { Where::AtEdge } else { Where::Inside };
         let state = place::state(child, &form.instruction, effects, rng, place);
-        let before = declared::resolve(effects, &state, None);
-        let (stop, after) = child.run(&state)?;
-        if let Some(message) = wrong_fault(&form.instruction, &before, stop) {
-            return Ok(Outcome::Violated(describe(&message, effects, &state)));
-        }
-        if let Stop::Signal(signal, ..) = stop {
-            last = stop;
-            if agreed == 0 && signal == Signal::SIGILL && tries > 3 {
-                break;
+        let noise = Rng::new(rng.next());
+        match pair(child, form, effects, &state, noise.clone())? {
+            Pair::Agreed => agreed += 1,
+            Pair::Stopped(stop) => {
+                last = stop;
+                if agreed == 0 && matches!(stop, Stop::Signal(Signal::SIGILL, ..)) && tries > 3 {
+                    break;
+                }
             }
-            continue;
+            Pair::Violated(message) => {
+                if repeats(child, form, effects, &state, &noise)? {
+                    return Ok(Outcome::Violated(describe(&message, effects, &state)));
+                }
+            }
         }
-        let exact = declared::resolve(effects, &state, Some(&after));
-        if let Some(message) = undeclared_write(child, &exact, &state, &after, stop) {
-            return Ok(Outcome::Violated(describe(&message, effects, &state)));
-        }
-        if let Some(message) = undeclared_read(child, &exact, (&state, &after, stop), rng)? {
-            return Ok(Outcome::Violated(describe(&message, effects, &state)));
-        }
-        agreed += 1;
     }
     Ok(if agreed > 0 { Outcome::Agreed(agreed) } else { Outcome::NeverRan(last) })
+}
+
+/// What came of one pair of executions.
+enum Pair {
+    Agreed,
+    /// The first did not run to its end.
+    Stopped(Stop),
+    Violated(String),
+}
+
+/// How often a violation must be seen again.
+const REPEATS: usize = 3;
+
+/// Does the same violation of a pair show each time?
+///
+/// What an instruction really reads or writes shows always. A state that the system lost between two executions does not: AMD's
+/// `xrstor` leaves the x87 pointers as whatever ran last set them, and `fnstenv` stores them.
+fn repeats(child: &mut Child, form: &Form, effects: &Effects, state: &Image, noise: &Rng) -> io::Result<bool> {
+    for _ in 0..REPEATS {
+        if !matches!(pair(child, form, effects, state, noise.clone())?, Pair::Violated(_)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Executes the form in a state and in another that differs from it in what is not declared to be read.
+fn pair(child: &mut Child, form: &Form, effects: &Effects, state: &Image, mut noise: Rng) -> io::Result<Pair> {
+    let before = declared::resolve(effects, state, None);
+    let (stop, after) = child.run(state)?;
+    if let Some(message) = wrong_fault(&form.instruction, &before, stop) {
+        return Ok(Pair::Violated(message));
+    }
+    if let Stop::Signal(..) = stop {
+        return Ok(Pair::Stopped(stop));
+    }
+    let exact = declared::resolve(effects, state, Some(&after));
+    if let Some(message) = undeclared_write(child, &exact, state, &after, stop) {
+        return Ok(Pair::Violated(message));
+    }
+    let read = undeclared_read(child, &exact, (state, &after, stop), &mut noise)?;
+    Ok(read.map_or(Pair::Agreed, Pair::Violated))
 }
 
 fn describe(message: &str, effects: &Effects, state: &Image) -> String {
