@@ -111,7 +111,7 @@ pub fn follow(mut running: Running, request: &Request<'_>, startup: &Startup, me
     let mut told = HashSet::new();
     while let Some(event) = running.next() {
         match &event {
-            Event::Stopped(signal) => jobs::stop_like(*signal, startup),
+            Event::Stopped(signal) => jobs::stop_like(*signal, &running.handle(), startup),
             Event::Report(packet) => {
                 if let Some((recorder, _)) = request.recorder {
                     recorder.hear(packet);

@@ -15,10 +15,14 @@ use crate::startup::Startup;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{getpid, getsid};
-use session::Handle;
+use session::{Handle, process_stat};
+use std::time::Duration;
 
 /// `si_code` of signals that the kernel itself sends.
 const FROM_KERNEL: i32 = 0x80;
+/// How often the guest must be seen stopped while the host goes on, and how far apart.
+const LOOKS: usize = 10;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 /// More generations than any process tree has.
 const MAX_GENERATIONS: usize = 64;
 
@@ -70,13 +74,27 @@ impl Signals {
             while let Ok(Some(info)) = self.reader.read_signal() {
                 let number = info.ssi_signo as i32;
                 let origin = Origin::of(info.ssi_code, info.ssi_pid, guest.pid());
-                if passes_on(number, origin, leads_session(), || is_stopped(guest.pid())) {
+                if passes_on(number, origin, leads_session(), || is_left_stopped(guest)) {
                     // It fails only when the guest has gone.
                     let _ = guest.signal(number);
                 }
             }
         }
     }
+}
+
+/// Was the host continued without the guest?
+///
+/// Whoever continues the group reaches one of them before the other, so one look is not enough; and a signal that is sent after a
+/// look, but late, would undo a new stop. So it is looked at for a while.
+fn is_left_stopped(guest: &Handle) -> bool {
+    (0..LOOKS).all(|_| {
+        let is_left = guest.is_left_stopped();
+        if is_left {
+            std::thread::sleep(BETWEEN_LOOKS);
+        }
+        is_left
+    })
 }
 
 /// Who sent a signal.
@@ -99,13 +117,13 @@ impl Origin {
 }
 
 /// Must this signal be sent to the guest, or does it get it by itself (or must not get it)?
-fn passes_on(number: i32, origin: Origin, leads_session: bool, is_stopped: impl Fn() -> bool) -> bool {
+fn passes_on(number: i32, origin: Origin, leads_session: bool, is_left_stopped: impl Fn() -> bool) -> bool {
     let Ok(named) = Signal::try_from(number) else { return origin != Origin::Guest };
     match (named, origin) {
         // Ours: the child's ends and stops, our own writes to pipes that nobody reads, our own limits.
         (Signal::SIGCHLD | Signal::SIGPIPE | Signal::SIGXCPU | Signal::SIGXFSZ, _) => false,
         // Whoever continues the group has continued the guest too.
-        (Signal::SIGCONT, _) => is_stopped(),
+        (Signal::SIGCONT, _) => is_left_stopped(),
         (_, Origin::Guest) => false,
         // A terminal that hangs up tells the leader of the session only.
         (Signal::SIGHUP, Origin::Kernel) => leads_session,
@@ -119,20 +137,37 @@ fn passes_on(number: i32, origin: Origin, leads_session: bool, is_stopped: impl 
     }
 }
 
-/// Stops this process as the guest was stopped; returns when it is continued.
-pub fn stop_like(number: i32, startup: &Startup) {
+/// Stops this process as the guest was stopped, if it still is; returns when this process is continued.
+///
+/// Word of a stop may come late: the terminal's own signal can stop this process while this thread lets it through for the
+/// stop before (Ctrl-Z at once after `fg`, on a busy machine). By then somebody has continued both, and stopping again would leave
+/// the guest running without its host.
+pub fn stop_like(number: i32, guest: &Handle, startup: &Startup) {
+    guest.answer_stop();
     let signal = Signal::try_from(number).unwrap_or(Signal::SIGSTOP);
     let stops = matches!(signal, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU);
     if stops && !startup.ignores(number) {
-        // Sent to this thread alone, because the reader of signals would take one that is sent to the process. If the
-        // terminal's own signal to us stops us first, continuing discards this one.
+        // Sent to this thread alone, because the reader of signals would take one that is sent to the process. Only then is
+        // the guest looked at: whoever continues the group from now on discards what waits here.
         let _ = nix::sys::signal::raise(signal);
         let set = SigSet::from(signal);
-        let _ = set.thread_unblock();
-        let _ = set.thread_block();
-    } else {
+        if guest.is_stopped() {
+            let _ = set.thread_unblock();
+            let _ = set.thread_block();
+        } else {
+            discard(signal);
+        }
+    } else if guest.is_stopped() {
         let _ = nix::sys::signal::raise(Signal::SIGSTOP);
     }
+}
+
+/// Takes back a blocked signal that waits for this thread, if one does.
+fn discard(signal: Signal) {
+    let Ok(reader) = SignalFd::with_flags(&SigSet::from(signal), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK) else {
+        return;
+    };
+    let _ = reader.read_signal();
 }
 
 /// The leader may live in an outer pid namespace and have no number here, so this must not insist on one.
@@ -147,28 +182,12 @@ fn descends(process: u32, ancestor: u32) -> bool {
         if at == ancestor {
             return true;
         }
-        match stat(at) {
+        match process_stat(at) {
             Some((_, parent)) if parent > 1 => at = parent,
             _ => return false,
         }
     }
     false
-}
-
-fn is_stopped(process: u32) -> bool {
-    stat(process).is_some_and(|(state, _)| state == 'T')
-}
-
-/// State and parent of a process.
-fn stat(process: u32) -> Option<(char, u32)> {
-    parse_stat(&std::fs::read(format!("/proc/{process}/stat")).ok()?)
-}
-
-fn parse_stat(stat: &[u8]) -> Option<(char, u32)> {
-    // The name before is in parentheses and may contain anything, parentheses too.
-    let after = stat.iter().rposition(|&b| b == b')')? + 1;
-    let mut fields = std::str::from_utf8(&stat[after..]).ok()?.split_whitespace();
-    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -212,13 +231,6 @@ mod tests {
     fn a_guest_is_continued_only_if_it_is_still_stopped() {
         check(Signal::SIGCONT, Origin::Other, false);
         assert!(passes_on(Signal::SIGCONT as i32, Origin::Other, false, || true));
-    }
-
-    #[test]
-    fn a_process_name_may_contain_anything() {
-        assert_eq!(parse_stat(b"12 (a) R 1 (b)) T 34 12 12 0"), Some(('T', 34)));
-        assert_eq!(parse_stat(b"12 (a"), None);
-        assert_eq!(parse_stat(b"12 (a)"), None);
     }
 
     #[test]

@@ -85,6 +85,13 @@ impl Terminal {
         self.expect("started");
     }
 
+    /// The process that the line of `jobs -l` names whose `Stopped` was waited for.
+    fn job(&self) -> u32 {
+        let line = self.seen[..self.at].lines().last().unwrap();
+        let number = line.split_whitespace().find_map(|word| word.parse().ok());
+        number.unwrap_or_else(|| panic!("no number of a process in {line:?}"))
+    }
+
     /// Expects the shell to be back, with this exit status of the last command.
     #[track_caller]
     fn expect_status(&mut self, status: i32) {
@@ -99,6 +106,21 @@ impl Drop for Terminal {
         // What it started gets the hangup that follows; both may have gone already.
         let _ = self.shell.kill();
         let _ = self.shell.wait();
+    }
+}
+
+/// Waits until the first thread of a host that was continued has blocked SIGTSTP again. No person is so fast with the next
+/// Ctrl-Z; one that comes before stops the host at once, perhaps before its guest.
+fn until_stops_are_blocked(host: u32) {
+    let until = Instant::now() + PATIENCE;
+    let is_blocked = || {
+        let status = std::fs::read_to_string(format!("/proc/{host}/task/{host}/status")).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() >> 19 & 1 == 1
+    };
+    while !is_blocked() {
+        assert!(Instant::now() < until, "the host does not block SIGTSTP again");
+        std::thread::yield_now();
     }
 }
 
@@ -134,11 +156,14 @@ fn ctrl_z_stops_the_job_and_fg_continues_it() {
         terminal.expect("Stopped");
         terminal.expect("ready> ");
         terminal.send(b"jobs -l\n");
+        terminal.expect("+ ");
         terminal.expect("Stopped");
+        let host = terminal.job();
         terminal.expect("ready> ");
         terminal.send(format!("fg\n{word}\n").as_bytes());
         // That it answers proves that it has the terminal again.
         terminal.expect(&format!("got-{word}"));
+        until_stops_are_blocked(host);
     }
     terminal.send(b"\x04");
     terminal.expect_status(5);

@@ -10,12 +10,13 @@ use crate::launch::Traces;
 use crate::run::{Gathering, Run, TraceTotals};
 use crate::signals::signal_by_number;
 use crate::spawn::Child;
+use crate::stat::{is_stopped, process_stat};
 use model::wire::Packet;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Something that happened in a guest tree.
@@ -56,8 +57,18 @@ pub struct Running {
 #[derive(Clone, Debug)]
 pub struct Handle {
     pid: Pid,
+    seen: Arc<Mutex<Seen>>,
+}
+
+/// What has been seen of the first process.
+#[derive(Default, Debug)]
+struct Seen {
     /// True once the process may have been reaped: then its number may be another's.
-    gone: Arc<Mutex<bool>>,
+    gone: bool,
+    /// How often it has stopped.
+    stops: u64,
+    /// How many of these stops the host has stopped for, too.
+    answered: u64,
 }
 
 impl Running {
@@ -65,7 +76,7 @@ impl Running {
         let (sender, events) = channel();
         let hub = Arc::new(Hub::new(child.control, traces, sender.clone()));
         // From here on dropping `running` kills the process.
-        let running = Running { handle: Handle { pid: child.pid, gone: Arc::default() }, events };
+        let running = Running { handle: Handle { pid: child.pid, seen: Arc::default() }, events };
         let handle = running.handle.clone();
         let (waiting, serving) = (hub.clone(), hub);
         let told = sender.clone();
@@ -156,11 +167,38 @@ impl Handle {
     /// Sends a signal by number to the first process alone.
     pub fn signal(&self, number: i32) -> io::Result<()> {
         let signal = signal_by_number(number).ok_or(Errno::INVAL)?;
-        let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
-        if *gone {
+        let seen = self.seen();
+        if seen.gone {
             return Err(Errno::SRCH.into());
         }
         Ok(kill_process(self.pid, signal)?)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Is the first process stopped now?
+    pub fn is_stopped(&self) -> bool {
+        !self.seen().gone && is_stopped(self.pid())
+    }
+
+    /// Says that the host stops as the guest did, for the next stop of those that were told.
+    pub fn answer_stop(&self) {
+        self.seen().answered += 1;
+    }
+
+    /// Is the first process still in the last stop that was answered?
+    ///
+    /// Asked by a host that was continued. A guest that was continued with it may have been stopped anew since, and must
+    /// stay so; then that stop has been told, or is there to be told.
+    pub fn is_left_stopped(&self) -> bool {
+        let seen = self.seen();
+        if seen.gone || !is_stopped(self.pid()) || seen.answered != seen.stops {
+            return false;
+        }
+        let untold = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        matches!(waitid(WaitId::Pid(self.pid), untold), Ok(None))
     }
 
     /// Sends a signal to the first process and to all that it has started and that has not been left alone since.
@@ -189,7 +227,7 @@ impl Handle {
     }
 
     fn ended(&self, ended: Ended, hub: &Arc<Hub>, events: &Sender<Event>) {
-        *self.gone.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.seen().gone = true;
         // Whatever it sent is in the socket by now.
         hub.drain();
         hub.finish(Some(self.pid()));
@@ -203,8 +241,8 @@ impl Handle {
         // First only looked at, so that a signal can never be sent to a number that has been given to another process.
         let Some(seen) = waitid(id, any | WaitIdOptions::NOWAIT)? else { return Ok(None) };
         if seen.exited() || seen.killed() || seen.dumped() {
-            let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
-            *gone = true;
+            let mut known = self.seen();
+            known.gone = true;
             let Some(status) = waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED)? else { return Ok(None) };
             let ended = match (status.exit_status(), status.terminating_signal()) {
                 (Some(code), _) => Ended::Exited(code),
@@ -213,9 +251,12 @@ impl Handle {
             };
             return Ok(Some(Event::Ended(ended)));
         }
+        let mut known = self.seen();
         let status = waitid(WaitId::Pid(self.pid), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG)?;
         // Nothing when it has been continued in between.
-        Ok(status.and_then(|s| s.stopping_signal()).map(Event::Stopped))
+        let Some(signal) = status.and_then(|s| s.stopping_signal()) else { return Ok(None) };
+        known.stops += 1;
+        Ok(Some(Event::Stopped(signal)))
     }
 }
 
@@ -227,12 +268,7 @@ fn spawn_thread(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), 
 /// Processes that descend from one, as the system lists them.
 fn descendants(first: u32) -> Vec<u32> {
     let number = |entry: io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse::<u32>().ok();
-    let parent = |pid: u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name, in parentheses, may hold anything.
-        let rest = &stat[stat.rfind(')')? + 1..];
-        Some((pid, rest.split_whitespace().nth(1)?.parse::<u32>().ok()?))
-    };
+    let parent = |pid: u32| Some((pid, process_stat(pid)?.1));
     let Ok(listed) = std::fs::read_dir("/proc") else { return Vec::new() };
     let all: Vec<(u32, u32)> = listed.filter_map(number).filter_map(parent).collect();
     let mut family = vec![first];

@@ -196,6 +196,26 @@ fn a_stopped_guest_is_told_and_can_be_continued() {
 }
 
 #[test]
+fn a_guest_that_stopped_anew_is_not_left_stopped() {
+    let mut running = shell("kill -STOP $$; kill -STOP $$; exit 3").start().unwrap();
+    let handle = running.handle();
+    let mut stops = 0;
+    while let Some(event) = running.next() {
+        if !matches!(event, Event::Stopped(_)) {
+            continue;
+        }
+        stops += 1;
+        assert!(handle.is_stopped());
+        assert!(!handle.is_left_stopped(), "the host has not stopped for stop {stops}");
+        handle.answer_stop();
+        assert!(handle.is_left_stopped(), "the host has stopped for stop {stops}");
+        handle.signal(18).unwrap();
+    }
+    assert_eq!(stops, 2);
+    assert!(!handle.is_stopped() && !handle.is_left_stopped(), "it is gone");
+}
+
+#[test]
 fn dropping_a_session_ends_its_guest() {
     let (mut reader, writer) = pipe();
     let mut launch = shell("exec sleep 1000");
