@@ -48,7 +48,7 @@ const USAGE: &str = "usage: cargo xtask TASK [OPTIONS]
   accuracy slice  slices of real bugs with known causes              --corpus DIR  --only ID,...  --publish
                   --budget TIME
   accuracy switch trials until their critical predicates, and what is to be read then   as above
-  accuracy why    ranks of their causes                              as above
+  accuracy why    ranks of their causes                              as above, --later
   bench engine  ratios to native, beside valgrind and qemu           --rounds N  --only TEXT  --quick  --no-peers
                   --publish
   bench record  recording and replay: ratios to native, sizes        --rounds N  --only TEXT  --quick  --no-peers

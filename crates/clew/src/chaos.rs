@@ -66,7 +66,7 @@ struct Search<'a> {
 impl Search<'_> {
     fn until_failure(&self) -> i32 {
         let begun = Instant::now();
-        let interrupted = case::interruption();
+        let interrupted = case::interruption(self.startup);
         let first = self.options.seed.unwrap_or(1);
         let budget = self.options.budget.unwrap_or(BUDGET);
         let mut last = 0;

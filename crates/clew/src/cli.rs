@@ -310,7 +310,7 @@ pub fn refuse(error: &clap::Error, startup: &Startup) -> i32 {
         return 0;
     }
     let paint = Paint::for_stderr(color, startup);
-    let text = rendered.to_string();
+    let text = without_tip(&rendered.to_string());
     match text.strip_prefix("error: ") {
         Some(rest) => message::stderr(&format!("{} {rest}", paint.bad("clew:"))),
         // Help that is shown because nothing was asked for.
@@ -318,6 +318,13 @@ pub fn refuse(error: &clap::Error, startup: &Startup) -> i32 {
     }
     // What `run` returns is the program's, so its own failures must be told apart; the other verbs have 2 for this.
     if verb.is_some_and(|v| v == "run" || v == "record") { status::FAILURE } else { status::USAGE }
+}
+
+/// What clap has to say without its advice to write `--` before a value that looks like an option: here the program under
+/// test comes behind that.
+fn without_tip(text: &str) -> String {
+    let is_tip = |paragraph: &&str| paragraph.trim_start().starts_with("tip: to pass '");
+    text.split("\n\n").filter(|p| !is_tip(p)).collect::<Vec<_>>().join("\n\n")
 }
 
 /// The verb, and whether colour is wanted, of a command line that may be wrong.

@@ -329,3 +329,15 @@ fn only_the_bytes_that_make_the_difference_are_followed_forward() {
     assert!(limits.iter().any(|l| l.as_str().is_some_and(|l| l.contains("were not read"))), "{answer:#}");
     given.done();
 }
+
+#[test]
+fn an_empty_input_is_said_to_be_empty() {
+    let place = Place::new("reduce-empty");
+    let file = place.folder.join("empty");
+    std::fs::write(&file, "").expect("the file can be written");
+    let file = file.to_string_lossy();
+    let output = place.run(["reduce", "--expect-exit", "0", "--input", &*file, "--", "grep", "-q", "x", "@@"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stdout(&output).contains("The input is empty: nothing can be left out of it."), "{}", stdout(&output));
+    place.done();
+}

@@ -138,6 +138,12 @@ fn a_value_that_several_predicates_test_is_replaced() {
 }
 
 #[test]
+fn a_branch_behind_a_pointer_that_must_always_go_one_way_is_found() {
+    let answer = check_why("groups.c", &[], &["4", "12", "7"], Some("group 0: 8\ngroup 1: 7\n"));
+    assert_eq!(answer["candidates"][0]["kind"], "forced-predicate", "{answer:#}");
+}
+
+#[test]
 fn lines_that_are_right_speak_for_what_they_have_in_common_with_the_wrong_one() {
     check_why("vouched.c", &[], &["6"], Some("h\nn\n"));
 }
@@ -208,7 +214,7 @@ fn what_fails_only_under_some_schedules_is_run_until_it_does() {
     assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
     let answer = answer(&output);
     let limits = answer["limits"].to_string();
-    assert!(limits.contains("only under some schedules"), "{limits}");
+    assert!(limits.contains("failed under another schedule"), "{limits}");
     let kept = place.clew(["ls", "--json"]).output().expect("it runs");
     let kept: Value = serde_json::from_slice(&kept.stdout).expect("JSON");
     assert_eq!(kept["recordings"].as_array().map(Vec::len), Some(1), "those that passed are gone: {kept:#}");
@@ -290,6 +296,28 @@ fn an_exception_that_nobody_catches_is_traced_to_who_threw_it() {
     check_why("thrown.cc", &[], &[], None);
     let answer = check_why("thrown.cc", &["--no-crash"], &[], Some("18\n"));
     assert_eq!(answer["candidates"][0]["status"], "proved", "{answer:#}");
+}
+
+#[test]
+fn what_a_library_of_templates_decides_is_told_where_the_program_calls_it() {
+    let answer = check_why("keys.cc", &[], &[], Some("80\n21\n"));
+    for cause in answer["candidates"].as_array().expect("a list") {
+        let file = cause["file"].as_str().expect("lines are known");
+        assert_eq!(file, "keys.cc", "{cause:#}");
+    }
+}
+
+#[test]
+fn a_panic_that_prints_its_stack_is_traced_into_the_program_itself() {
+    let place = Place::new("why-backtrace");
+    compile("panics.rs", &[], &place.folder);
+    let mut why = place.clew(["why", "--budget", "60s", "--json", "--expect-exit", "0", "--", "./panics"]);
+    // The printer executes a hundred times as many branches as the program.
+    why.current_dir(&place.folder).env("RUST_BACKTRACE", "1");
+    let answer = answer(&finish(why, b""));
+    let first = &answer["candidates"][0];
+    assert_eq!((&first["file"], &first["status"]), (&"panics.rs".into(), &"proved".into()), "{answer:#}");
+    place.done();
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! A run is what it wrote to the standard streams, what it left in files, and how it ended. All conditions of an oracle must hold. What is wrong
 //! is told as the first erroneous thing: a wrong byte comes before the end of the run, the end before bytes that are
-//! missing, because those are missing when a run ends early.
+//! missing, because those are missing when a run ends early. Of a run that does not end, bytes that are too many come first.
 //!
 //! Source: X. Zhang, N. Gupta, R. Gupta, "Locating Faults Through Automated Predicate Switching", ICSE 2006, section 3.
 
@@ -31,6 +31,8 @@ pub enum End {
     StillRunning,
     /// All its threads waited for each other.
     Deadlocked,
+    /// It waited for something from outside, which never comes in a trial; says for what.
+    Waits(String),
     OutOfMemory,
     /// It was ended: what it had written was wrong already.
     GivenUp,
@@ -194,7 +196,13 @@ impl Oracle {
             .expectations()
             .filter_map(|(stream, expected)| difference(stream, expected, &run.stream(stream)))
             .collect();
-        let wrong = differences.iter().find(|f| matches!(f, Failure::WrongByte { .. })).cloned();
+        // A run that goes on and on is wrong from the first byte that is too many; others first of all end wrong.
+        let wrong = differences.iter().find(|f| match f {
+            Failure::WrongByte { .. } => true,
+            Failure::Extra { .. } => run.end == End::StillRunning,
+            _ => false,
+        });
+        let wrong = wrong.cloned();
         let differences = differences.first().cloned().or_else(|| self.file(run));
         let failure = match (wrong, self.end(&run.end), differences, self.status(&run.end)) {
             (Some(f), ..) => Some(f),
@@ -223,7 +231,8 @@ impl Oracle {
         match end {
             End::Exited(_) if self.alive => Some(Failure::Ended(end.clone())),
             End::Exited(_) => None,
-            End::StillRunning if self.alive => None,
+            // A server that waits for its next client is as it should be.
+            End::StillRunning | End::Waits(_) if self.alive => None,
             // A shell would show it so, and somebody may expect it.
             End::Signaled { signal, .. } if self.exit == Some(128 + signal) => None,
             End::Signaled { signal, pc } => Some(Failure::Crash { signal: *signal, pc: *pc }),
@@ -280,6 +289,7 @@ impl fmt::Display for End {
             End::Signaled { signal, pc } => write!(f, "signal {signal} at {pc:#x}"),
             End::StillRunning => f.write_str("still running"),
             End::Deadlocked => f.write_str("deadlocked"),
+            End::Waits(what) => write!(f, "it waits: {what}"),
             End::OutOfMemory => f.write_str("out of memory"),
             End::GivenUp => f.write_str("ended when it wrote something wrong"),
             End::Lost(why) => write!(f, "lost: {why}"),
@@ -290,6 +300,28 @@ impl fmt::Display for End {
 /// So many bytes, in words.
 fn count(bytes: usize) -> String {
     if bytes == 1 { "1 byte".into() } else { format!("{bytes} bytes") }
+}
+
+impl Failure {
+    /// Is the first erroneous thing the same? How much follows what is too much does not count.
+    pub fn is_same(&self, other: &Failure) -> bool {
+        match (self, other) {
+            (Failure::Extra { stream, offset, .. }, Failure::Extra { stream: s, offset: o, .. }) => {
+                (stream, offset) == (s, o)
+            }
+            _ => self == other,
+        }
+    }
+
+    /// Is something wrong that was written, whatever came of the run then?
+    fn is_written(&self) -> bool {
+        matches!(self, Failure::WrongByte { .. } | Failure::Extra { .. })
+    }
+
+    /// Is it the same wrong output?
+    pub fn is_same_output(&self, other: &Failure) -> bool {
+        self.is_written() && self.is_same(other)
+    }
 }
 
 impl Fault {
@@ -370,6 +402,9 @@ mod tests {
     fn an_early_end_explains_what_is_missing() {
         check(&expecting("10\n"), &run("1", CRASH), Some(Failure::Crash { signal: 11, pc: 4 }));
         check(&expecting("10\n"), &run("1", End::StillRunning), Some(Failure::Hang));
+        let extra = Failure::Extra { stream: Stream::Stdout, offset: 1, bytes: 2 };
+        check(&expecting("1"), &run("111", End::StillRunning), Some(extra));
+        check(&expecting("1"), &run("111", CRASH), Some(Failure::Crash { signal: 11, pc: 4 }));
     }
 
     #[test]
@@ -385,6 +420,8 @@ mod tests {
     fn a_server_works_as_long_as_it_runs() {
         let oracle = Oracle { alive: true, ..Oracle::default() };
         check(&oracle, &run("", End::StillRunning), None);
+        check(&oracle, &run("", End::Waits("accept".into())), None);
+        check(&oracle, &run("", End::Deadlocked), Some(Failure::Ended(End::Deadlocked)));
         check(&oracle, &run("", End::Exited(0)), Some(Failure::Ended(End::Exited(0))));
         check(&oracle, &run("", CRASH), Some(Failure::Crash { signal: 11, pc: 4 }));
     }

@@ -38,12 +38,18 @@ impl Verdict {
         };
         let hung = failing.failure == Failure::Hang;
         match &trial.end {
+            _ if failing.run.end == End::StillRunning && failure.is_same_output(&failing.failure) => {
+                Verdict::SameFailure
+            }
             // Whether it waits or computes: it does not end.
-            End::StillRunning | End::Deadlocked if hung && trial.agrees_with(&failing.run) => Verdict::SameFailure,
+            End::StillRunning | End::Deadlocked | End::Waits(_) if hung && trial.agrees_with(&failing.run) => {
+                Verdict::SameFailure
+            }
             End::StillRunning => Verdict::RanAway,
             End::Deadlocked => Verdict::Deadlocked,
             End::OutOfMemory => Verdict::OutOfMemory,
-            End::Lost(why) => Verdict::Lost(why.clone()),
+            // What would come from outside, and what then, nobody knows.
+            End::Lost(why) | End::Waits(why) => Verdict::Lost(why.clone()),
             _ if failure == failing.failure => Verdict::SameFailure,
             _ => Verdict::OtherFailure(failure),
         }
@@ -88,6 +94,8 @@ impl Failing {
         match verdict {
             Verdict::SameFailure if control.same_output(&self.run) => None,
             Verdict::SameFailure if self.failure == Failure::Hang => None,
+            // Both were cut somewhere.
+            Verdict::SameFailure if self.run.end == End::StillRunning && control.agrees_with(&self.run) => None,
             Verdict::SameFailure => Some("the same failure with other output".into()),
             other => Some(other.to_string()),
         }
@@ -155,6 +163,23 @@ mod tests {
         check(None, run("ab", End::StillRunning), run("x", End::StillRunning), &Verdict::RanAway);
         check(None, run("", CRASH), run("", End::StillRunning), &Verdict::RanAway);
         check(None, run("", CRASH), run("", End::Deadlocked), &Verdict::Deadlocked);
+        let waits = || run("", End::Waits("pause".into()));
+        check(None, run("", CRASH), waits(), &Verdict::Lost("pause".into()));
+        check(None, run("", End::StillRunning), waits(), &Verdict::SameFailure);
+    }
+
+    #[test]
+    fn a_run_that_writes_too_much_for_ever_fails_the_same_way_wherever_it_is_cut() {
+        let endless = |text| run(text, End::StillRunning);
+        check(Some("1"), endless("111"), endless("11"), &Verdict::SameFailure);
+        check(Some("1"), endless("111"), endless("1"), &Verdict::RanAway);
+        check(Some("1"), run("11", End::Exited(0)), endless("11"), &Verdict::RanAway);
+        let failing = Failing {
+            failure: Failure::Extra { stream: crate::oracle::Stream::Stdout, offset: 1, bytes: 2 },
+            run: endless("111"),
+        };
+        assert_eq!(failing.doubt(&endless("11111"), &Verdict::SameFailure), None);
+        assert!(failing.doubt(&endless("112"), &Verdict::SameFailure).is_some());
     }
 
     #[test]

@@ -264,7 +264,10 @@ pub enum TrialEnd {
     },
     /// The budget is used up.
     RanAway,
+    /// All its threads wait for each other.
     Deadlocked,
+    /// It waits for something from outside that never comes in a trial; says for what.
+    Waits(String),
     OutOfMemory,
     /// The world could not answer.
     Lost(String),

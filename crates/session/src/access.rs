@@ -154,7 +154,7 @@ impl Session {
         let (mut high, mut stretch) = (from, STRETCH);
         while high > floor {
             let low = floor.max(Moment { tick: high.tick.saturating_sub(stretch), pc: 0 });
-            let live = self.copy_at(low)?;
+            let live = self.copy_at(low, interrupted)?;
             if let Some(hit) = self.hear(&live, high, interrupted)?.last
                 && go_to(&live, hit, interrupted)?
             {

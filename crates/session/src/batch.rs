@@ -14,7 +14,11 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+/// While no trial ends, somebody looks up so often whether anybody still wants to wait.
+const LOOK_UP: Duration = Duration::from_millis(50);
 
 /// Is this trial, by its index, of no use any more after what it has written so far?
 pub type Hopeless<'a> = &'a (dyn Fn(usize, &[Piece]) -> bool + Sync);
@@ -43,21 +47,25 @@ impl Session {
         budget: &Budget,
         each: &mut dyn FnMut(usize, Result<TrialOutcome, Error>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        self.trials_while(candidates, budget, &|_, _| false, each)
+        self.trials_while(candidates, budget, &|_, _| false, &mut || false, each)
     }
 
-    /// The same; a trial that is of no use any more is ended.
+    /// The same; a trial that is of no use any more is ended, and all of them are when somebody says stop.
     pub fn trials_while(
         &mut self,
         candidates: &[Candidate],
         budget: &Budget,
         hopeless: Hopeless<'_>,
+        stop: &mut dyn FnMut() -> bool,
         each: &mut dyn FnMut(usize, Result<TrialOutcome, Error>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
         let mut order: Vec<usize> = (0..candidates.len()).collect();
         order.sort_by_key(|n| candidates[*n].moment);
         let Some(first) = order.first() else { return Ok(()) };
-        let leaders = self.leaders(candidates[*first].moment, candidates.len(), budget)?;
+        let leaders = match self.leaders(candidates[*first].moment, candidates.len(), budget, stop) {
+            Err(_) if stop() => return Ok(()),
+            leaders => leaders?,
+        };
         let (taken, over) = (AtomicUsize::new(0), AtomicBool::new(false));
         let batch = Batch { candidates, order, taken, files: &self.files, budget: *budget, hopeless, over };
         let (sender, results) = sync_channel(leaders.len());
@@ -73,16 +81,29 @@ impl Session {
             }
             drop(sender);
             // Whoever still works ends when it cannot tell what it found.
-            let over = RaisedAtEnd(&batch.over);
-            let ended = results.into_iter().try_for_each(|(n, outcome)| each(n, outcome));
-            drop((over, ended));
+            let (_over, results) = (RaisedAtEnd(&batch.over), results);
+            while !stop() {
+                let ended = match results.recv_timeout(LOOK_UP) {
+                    Ok((n, outcome)) => each(n, outcome).is_break(),
+                    Err(why) => why == RecvTimeoutError::Disconnected,
+                };
+                if ended {
+                    break;
+                }
+            }
         });
         Ok(())
     }
 
     /// Replays that stand at a moment, for so many candidates.
-    fn leaders(&mut self, at: Moment, candidates: usize, budget: &Budget) -> Result<Vec<Leader>, Error> {
-        let live = self.copy_at(at)?;
+    fn leaders(
+        &mut self,
+        at: Moment,
+        candidates: usize,
+        budget: &Budget,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Leader>, Error> {
+        let live = self.copy_at(at, stop)?;
         if budget.limits.belt {
             done(live.ask(&Request::Belt)?)?;
         }
@@ -111,7 +132,7 @@ impl Batch<'_> {
 
     fn try_one(&self, leader: &mut Leader, n: usize) -> Result<TrialOutcome, Error> {
         let candidate = &self.candidates[n];
-        leader.go_to(candidate.moment)?;
+        leader.go_to(candidate.moment, &self.over)?;
         let request = Request::Try {
             alteration: candidate.alteration.clone(),
             files: self.files.to_vec(),
@@ -132,11 +153,12 @@ struct Leader {
 }
 
 impl Leader {
-    fn go_to(&mut self, moment: Moment) -> Result<(), Error> {
+    fn go_to(&mut self, moment: Moment, unwanted: &AtomicBool) -> Result<(), Error> {
         if self.at == moment {
             return Ok(());
         }
-        let (why, place, _) = run(&self.live, Until { moment: Some(moment), ..Until::default() }, &mut || false)?;
+        let until = Until { moment: Some(moment), ..Until::default() };
+        let (why, place, _) = run(&self.live, until, &mut || unwanted.load(Relaxed))?;
         self.at = place.moment;
         match why {
             Why::Reached => Ok(()),

@@ -32,7 +32,7 @@ pub struct Held {
 impl Session {
     /// An altered run that begins at a moment of the recording; nothing is altered yet.
     pub fn hold(&mut self, at: Moment, limits: TrialLimits) -> Result<Held, Error> {
-        let live = self.copy_at(at)?;
+        let live = self.copy_at(at, &mut || false)?;
         done(live.ask(&Request::Hold(limits))?)?;
         equip(&live, &[], &[])?;
         let place = where_is(&live)?;

@@ -11,7 +11,7 @@ use model::serve::{Answer, Moment, Predicate, Request, Until, Why};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Ticks from one copy to the next.
+/// Ticks from one copy to the next, at first.
 const STEP: u64 = 1 << 18;
 /// Copies at the same time.
 const MOST_COPIES: usize = 64;
@@ -78,7 +78,7 @@ impl Session {
         until: Option<Moment>,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<(Vec<Predicate>, u64), Error> {
-        let live = self.copy_at(from.unwrap_or_else(|| self.start_moment()))?;
+        let live = self.copy_at(from.unwrap_or_else(|| self.start_moment()), interrupted)?;
         let (live, stopped) = count(live, wanted, until, interrupted)?;
         done(live.ask(&Request::KeepPredicates { keep: wanted.keep })?)?;
         let patience = Instant::now() + PATIENCE;
@@ -99,7 +99,7 @@ impl Session {
         keep: u32,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<Predicate>, Error> {
-        let live = self.copy_at(candidate.moment)?;
+        let live = self.copy_at(candidate.moment, interrupted)?;
         let thread = where_is(&live)?.thread;
         done(live.ask(&Request::Alter(candidate.alteration.clone()))?)?;
         done(live.ask(&Request::Leave { thread })?)?;
@@ -120,8 +120,9 @@ fn count(
     done(live.ask(&wanted.request(0))?)?;
     let mut copies: VecDeque<(Live, u64)> = VecDeque::from([(live.fork()?, 0)]);
     let mut at = where_is(&live)?.moment;
+    let mut step = STEP;
     loop {
-        let next = Moment { tick: at.tick + STEP, pc: 0 };
+        let next = Moment { tick: at.tick + step, pc: 0 };
         let is_last = until.is_some_and(|until| until <= next);
         let goal = if is_last { until } else { Some(next) };
         let (why, place, _) = run(&live, Until { moment: goal, ..Until::default() }, interrupted)?;
@@ -130,13 +131,15 @@ fn count(
         while copies.get(1).is_some_and(|(_, before)| total - before >= u64::from(wanted.keep)) {
             copies.pop_front();
         }
-        let stopped = (why == Why::Interrupted).then_some(at);
+        // A short stretch is over before anybody is asked.
+        let stopped = (why == Why::Interrupted || interrupted()).then_some(at);
         if is_last || stopped.is_some() || matches!(why, Why::End(_)) {
             let first = copies.pop_front().map_or(live, |(live, _)| live);
             return Ok((first, stopped));
         }
         if copies.len() >= MOST_COPIES {
-            // Every other one will do, but the first is the one that is needed.
+            // Every other one will do, but the first is the one that is needed; from now on there are fewer.
+            step *= 2;
             let mut index = 0;
             copies.retain(|_| {
                 index += 1;

@@ -104,7 +104,7 @@ impl Session {
             }
             let (_, longer) = next_stretch(high, None, length);
             let low = Moment { tick: high.tick.saturating_sub(longer / 2), pc: 0 }.max(self.start_moment());
-            let live = self.copy_at(low)?;
+            let live = self.copy_at(low, interrupted)?;
             let Some(hit) = self.listen_for(&live, high, (thread, register), interrupted)?.last else {
                 (high, length) = (low, longer);
                 continue;

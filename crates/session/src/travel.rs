@@ -303,7 +303,11 @@ impl Session {
     }
 
     /// A copy of the last checkpoint at or before a moment; of the present engine, if that is nearer.
-    fn copy_at_or_before(&mut self, at: Moment, interrupted: &mut dyn FnMut() -> bool) -> Result<Live, Error> {
+    pub(crate) fn copy_at_or_before(
+        &mut self,
+        at: Moment,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Live, Error> {
         self.survey(at.tick, interrupted)?;
         let (moment, live) = self.checkpoints.nearest(at);
         if self.place.moment <= at && self.place.moment > moment && self.ended().is_none() {

@@ -130,7 +130,7 @@ pub(crate) fn hear_trial(
 impl Session {
     /// Tries one alteration at a moment.
     pub fn trial(&mut self, candidate: &Candidate, budget: &Budget) -> Result<TrialOutcome, Error> {
-        let live = self.copy_at(candidate.moment)?;
+        let live = self.copy_at(candidate.moment, &mut || false)?;
         run_telling(&live, candidate.alteration.clone(), &self.files, budget)
     }
 
@@ -157,9 +157,9 @@ impl Session {
             }
             let here = match live.take() {
                 Some(live) => live,
-                None => self.copy_near(moment)?,
+                None => self.copy_at_or_before(moment, interrupted)?,
             };
-            if bring_to(&here, moment).is_err() {
+            if bring_to(&here, moment, interrupted).is_err() {
                 // It has run past: others need a new copy.
                 continue;
             }
@@ -173,20 +173,20 @@ impl Session {
     }
 
     /// A copy of the engine at a moment, without moving this session.
-    pub(crate) fn copy_at(&mut self, moment: Moment) -> Result<Live, Error> {
-        let live = self.copy_near(moment)?;
-        bring_to(&live, moment)?;
+    pub(crate) fn copy_at(&mut self, moment: Moment, interrupted: &mut dyn FnMut() -> bool) -> Result<Live, Error> {
+        let live = self.copy_at_or_before(moment, interrupted)?;
+        bring_to(&live, moment, interrupted)?;
         Ok(live)
     }
 }
 
 /// Runs an engine forward to a moment.
-pub(crate) fn bring_to(live: &Live, moment: Moment) -> Result<(), Error> {
+pub(crate) fn bring_to(live: &Live, moment: Moment, interrupted: &mut dyn FnMut() -> bool) -> Result<(), Error> {
     if where_is(live)?.moment == moment {
         return Ok(());
     }
     equip(live, &[], &[])?;
-    match run(live, Until { moment: Some(moment), ..Until::default() }, &mut || false)?.0 {
+    match run(live, Until { moment: Some(moment), ..Until::default() }, interrupted)?.0 {
         Why::Reached => Ok(()),
         other => Err(no_such_moment(moment, &other)),
     }

@@ -20,7 +20,7 @@ impl Session {
         budget: &Budget,
         traces: Traces,
     ) -> Result<(TrialOutcome, Vec<TraceTotals>), Error> {
-        let live = self.copy_at(candidate.moment)?;
+        let live = self.copy_at(candidate.moment, &mut || false)?;
         done(live.ask(&Request::Alter(candidate.alteration.clone()))?)?;
         live.set_traces(traces);
         done(live.ask(&Request::Mode(Mode::Trace))?)?;
@@ -37,7 +37,7 @@ impl Session {
         budget: &Budget,
         looks: &[Look],
     ) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        let live = self.copy_at(candidate.moment)?;
+        let live = self.copy_at(candidate.moment, &mut || false)?;
         done(live.ask(&Request::Alter(candidate.alteration.clone()))?)?;
         done(live.ask(&Request::Looks(looks.to_vec()))?)?;
         let mut found = vec![None; looks.len()];

@@ -30,7 +30,7 @@ impl Session {
         traces: Traces,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Window, Error> {
-        let live = self.copy_at(from)?;
+        let live = self.copy_at(from, interrupted)?;
         trace_on(&live, to, traces, interrupted)
     }
 
@@ -44,7 +44,7 @@ impl Session {
         traces: Traces,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<(Window, Live), Error> {
-        let live = self.copy_at(from)?;
+        let live = self.copy_at(from, interrupted)?;
         change(&live)?;
         let window = trace_on(&live, to, traces, interrupted)?;
         Ok((window, live))

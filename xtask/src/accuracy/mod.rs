@@ -1,9 +1,10 @@
 //! How good answers are on real bugs whose causes are known.
 //!
 //! The bugs are the project's folder `corpus`, or one like it (`--corpus DIR`): a tool that fetches, builds and describes
-//! them, and `bugs/ID/bug.toml`. [`slices()`] looks whether a line of the root cause is in the slice of the symptom,
-//! [`switches()`] how many trials find it and how much is to be read then, [`whys()`] at which rank `clew why` names it. A
-//! line counts if it is at most two away, as the corpus counts. `--publish` writes the section of docs/accuracy.md.
+//! them, and `bugs/ID/bug.toml`; with `--later`, `later/ID/bug.toml`: bugs that came when weights had been chosen.
+//! [`slices()`] looks whether a line of the root cause is in the slice of the symptom, [`switches()`] how many trials find it and
+//! how much is to be read then, [`whys()`] at which rank `clew why` names it. A line counts if it is at most two away, as the
+//! corpus counts. `--publish` writes the section of docs/accuracy.md.
 
 mod slices;
 mod switches;
@@ -30,6 +31,8 @@ const NEAR: u64 = 2;
 pub struct Request {
     pub clew: Option<String>,
     pub corpus: PathBuf,
+    /// Bugs that nobody looked at while weights were chosen.
+    pub later: bool,
     pub only: Option<String>,
     pub publish: bool,
     /// Time for one bug, as the command line has it.
@@ -41,19 +44,26 @@ impl Request {
         Ok(Request {
             clew: args.value("--clew")?,
             corpus: args.value("--corpus")?.map_or_else(|| root().join("corpus"), PathBuf::from),
+            later: args.flag("--later"),
             only: args.value("--only")?,
             publish: args.flag("--publish"),
             budget: args.value("--budget")?.unwrap_or_else(|| "60s".into()),
         })
     }
 
+    /// Where the bugs are.
+    fn folder(&self) -> PathBuf {
+        self.corpus.join(if self.later { "later" } else { "bugs" })
+    }
+
     fn bugs(&self) -> Result<Vec<String>, String> {
         if let Some(only) = &self.only {
             return Ok(only.split(',').map(str::to_owned).collect());
         }
-        let folder = self.corpus.join("bugs");
+        let folder = self.folder();
         let entries = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-        let mut ids: Vec<String> = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+        let bugs = entries.flatten().filter(|e| e.path().join("bug.toml").exists());
+        let mut ids: Vec<String> = bugs.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
         ids.sort_unstable();
         Ok(ids)
     }
@@ -80,7 +90,7 @@ fn measure_all<R>(request: &Request, kind: &Kind<'_, R>) -> Result<(Vec<String>,
     let clew = clew_binary(request.clew.clone())?;
     let (mut rows, mut all) = (Vec::new(), Vec::new());
     for id in request.bugs()? {
-        let bug = Bug::describe(&request.corpus, &id)?;
+        let bug = Bug::describe(&request.corpus, &request.folder(), &id)?;
         let place = std::env::temp_dir().join(format!("clew-accuracy-{}", std::process::id()));
         let _ = fs::remove_dir_all(&place);
         fs::create_dir_all(&place).map_err(|e| e.to_string())?;
@@ -124,11 +134,13 @@ struct Bug {
 }
 
 impl Bug {
-    fn describe(corpus: &Path, id: &str) -> Result<Bug, String> {
-        let out = Command::new(corpus.join("corpus")).args(["cmd", id, "--json"]).stderr(Stdio::null()).output();
+    fn describe(corpus: &Path, bugs: &Path, id: &str) -> Result<Bug, String> {
+        let mut command = Command::new(corpus.join("corpus"));
+        command.arg("--bugs").arg(bugs).args(["cmd", id, "--json"]);
+        let out = command.stderr(Stdio::null()).output();
         let out = out.map_err(|e| format!("corpus cannot be run: {e}"))?;
         let run: Value = serde_json::from_slice(&out.stdout).map_err(|e| format!("{id}: corpus cmd: {e}"))?;
-        let text = fs::read_to_string(corpus.join("bugs").join(id).join("bug.toml"));
+        let text = fs::read_to_string(bugs.join(id).join("bug.toml"));
         let text = text.map_err(|e| format!("{id}: {e}"))?;
         let flip = text.split_once("[flip]").map(|(_, flip)| flip.contains("repairs = true"));
         Ok(Bug { id: id.to_owned(), run, roots: roots(&text), flip, flipped: flipped(&text) })

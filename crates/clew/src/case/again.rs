@@ -18,6 +18,9 @@ const SEEDS: u64 = 12;
 /// The part of the budget that they may take, in hundredths.
 const SHARE: u32 = 40;
 
+/// What failed once may not fail because of how it was recorded.
+const SOMETIMES: &str = ", or it does not do the same each time: to ask again about this failure, give the recording";
+
 /// How a run is recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Way {
@@ -34,8 +37,12 @@ impl Way {
     pub fn remark(self) -> Option<String> {
         match self {
             Way::Usual => None,
-            Way::Native => Some("it fails only with all features of the processor (--cpu native)".into()),
-            Way::Seed(seed) => Some(format!("it fails only under some schedules (--chaos --seed {seed})")),
+            Way::Native => Some(format!(
+                "it passed at first, and failed with all features of the processor (--cpu native){SOMETIMES}"
+            )),
+            Way::Seed(seed) => Some(format!(
+                "it passed at first, and failed under another schedule (--chaos --seed {seed}){SOMETIMES}"
+            )),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::check::run_check;
 use super::choose::FROM_OUTSIDE;
-use super::{Left, make};
+use super::{Left, is_raised};
 use crate::written::Written;
 use diagnose::{Change, Each, End, Met, Oracle, Run, Stop, Stream, Trial, Trials};
 use model::serve::{Alteration, Answer, Moment, Predicate, Request, TrialEnd, Until, Why};
@@ -58,6 +58,7 @@ impl Bench<'_> {
             TrialEnd::Signaled { signal, moment, .. } => End::Signaled { signal, pc: moment.pc },
             TrialEnd::RanAway => End::StillRunning,
             TrialEnd::Deadlocked => End::Deadlocked,
+            TrialEnd::Waits(what) => End::Waits(what),
             TrialEnd::OutOfMemory => End::OutOfMemory,
             TrialEnd::Lost(why) => End::Lost(why),
         };
@@ -119,10 +120,10 @@ impl Trials for Bench<'_> {
             let run = || Run { output: output(), end: End::StillRunning, files: Vec::new() };
             alone && trial.change != Change::Nothing && !oracle.may_pass(&run())
         };
-        let made = self.session.trials_while(&candidates, &self.budget, &hopeless, &mut |n, outcome| {
+        let mut stop = || Instant::now() > until || is_raised(&interrupted);
+        let made = self.session.trials_while(&candidates, &self.budget, &hopeless, &mut stop, &mut |n, outcome| {
             outcomes.push((n, outcome));
-            let stop = Instant::now() > until || make::is_raised(&interrupted);
-            if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            ControlFlow::Continue(())
         });
         self.spent += begun.elapsed();
         for (n, outcome) in outcomes {
@@ -142,7 +143,7 @@ impl Trials for Bench<'_> {
     }
 
     fn stop(&self) -> Option<Stop> {
-        if make::is_raised(&self.interrupted) {
+        if is_raised(&self.interrupted) {
             return Some(Stop::Interrupted);
         }
         (Instant::now() > self.until).then_some(Stop::Time)

@@ -1,11 +1,11 @@
 //! Executions of branches that trials may switch, and of jumps through tables that they may lead elsewhere.
 
-use super::{Case, Refusal, is_raised};
+use super::{Case, Refusal, is_raised, numbers};
 use crate::slice::facts::Program;
 use crate::why::symptom;
 use crate::written::Written;
 use ::slice::Facts;
-use diagnose::Failure;
+use diagnose::{End, Failure};
 use model::serve::{Moment, Predicate};
 use recording::UnitName;
 use session::Session;
@@ -81,6 +81,7 @@ impl Branches {
             cut = cut || Instant::now() > until || is_raised(&case.interrupted);
             cut
         };
+        let upto = upto.or_else(|| went_wrong(case));
         let mut limits = Vec::new();
         let end = case.opened.recording.unit(&case.unit).ok().and_then(|u| u.end).map_or(0, |e| e.tick);
         let late = upto.map_or(end, |m| m.tick.min(end)).checked_sub(MOST_TICKS).filter(|tick| *tick > 0);
@@ -162,6 +163,16 @@ impl Branches {
     pub fn count(&self, pc: u64) -> u64 {
         self.counts.get(&pc).copied().unwrap_or(0)
     }
+}
+
+/// When a run that went on and on wrote the first wrong byte: what it did later is no cause of that.
+fn went_wrong(case: &Case<'_>) -> Option<Moment> {
+    let (Failure::WrongByte { stream, offset, .. } | Failure::Extra { stream, offset, .. }) = &case.failing.failure
+    else {
+        return None;
+    };
+    let (chunk, _) = case.written.write_of(numbers(*stream), *offset).ok()?;
+    (case.failing.run.end == End::StillRunning && chunk.unit == case.unit).then_some(chunk.at)
 }
 
 /// The n-th of all executions, the last of which are listed: if it is not among those, the run is looked through once more.

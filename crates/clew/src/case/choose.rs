@@ -115,7 +115,10 @@ impl Chooser<'_> {
     fn passes(&self, unit: UnitName) -> Refusal {
         let end = ended(self.recording, unit);
         let more = match self.oracle.is_empty() {
-            true => "; say what it should have done, for example with --expect FILE or --expect-exit N",
+            true => {
+                "; say what it should have done, for example with --expect FILE or --expect-exit N, or, if it does not do \
+                 the same each time, record it until it fails (clew record) and give that recording (clew why latest)"
+            }
             false => {
                 "; if it fails only sometimes, make recordings until one fails (clew record --chaos) and give that one"
             }

@@ -1,25 +1,26 @@
 //! The failing run of a command, recorded with its output kept away from the terminal.
 
-use super::Way;
+use super::hopeless::{Ears, Heard, drained};
+use super::{Way, is_raised};
 use crate::cli::{CpuName, Record};
 use crate::message::Messages;
 use crate::startup::Startup;
 use crate::{find, guest, record, status};
+use diagnose::Oracle;
 use model::wire::Config;
 use session::{Event, Gathering, Handle, Launch, Outcome, Recorder, Run, SignalState, Stdio};
 use std::ffi::OsString;
-use std::io::Read;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A guest that is told to end and does not is killed after this.
 const GRACE: Duration = Duration::from_secs(2);
-/// What is left for telling what was found until SIGTERM came.
-const TELLING: Duration = Duration::from_secs(10);
+/// A program that has written something wrong may go on for a quarter of its time, within these bounds: most end by then.
+const LEAST_GRACE: Duration = Duration::from_secs(2);
+const MOST_GRACE: Duration = Duration::from_secs(15);
 /// How soon an interruption is noticed.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const SIGTERM: i32 = 15;
@@ -30,12 +31,49 @@ pub struct Refused(pub i32);
 
 /// How long to let the guest run.
 pub struct Patience<'a> {
-    /// One that takes longer is ended; that is how it fails.
-    pub timeout: Option<Duration>,
+    pub waiting: Waiting,
+    /// What it should write, as far as that is known.
+    pub expected: Option<&'a Oracle>,
     /// The user does not want to wait: it is ended, and nothing is known about it.
     pub interrupted: &'a Arc<AtomicBool>,
     /// What to do about a program that fails by not ending.
     pub if_it_hangs: &'static str,
+}
+
+/// How long somebody waits for a guest to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waiting {
+    Forever,
+    /// The user said how long; one that takes longer is ended, and that is how it fails.
+    AsTold(Duration),
+    /// Nobody said anything: it may take so long, unless it writes what cannot become right any more.
+    AtMost(Duration),
+}
+
+/// Why a guest was ended that nobody gave a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cut {
+    /// It was still running after this.
+    Late(Duration),
+    /// What it had written was wrong.
+    Wrong,
+}
+
+impl std::fmt::Display for Cut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Cut::Late(time) => write!(f, "it was still running after {} s", time.as_secs())?,
+            Cut::Wrong => f.write_str("it was still running when its output was wrong already")?,
+        }
+        f.write_str(" and was ended; --timeout says how long it may take")
+    }
+}
+
+/// A recording.
+pub struct Made {
+    pub path: PathBuf,
+    /// The guest did not end by itself.
+    pub cut: Option<Cut>,
 }
 
 /// Records a command; answers where the recording is.
@@ -45,7 +83,7 @@ pub fn record(
     way: Way,
     startup: &Startup,
     messages: &Messages,
-) -> Result<PathBuf, Refused> {
+) -> Result<Made, Refused> {
     let refuse = |message: &str, status: i32| {
         messages.error(message);
         Refused(status)
@@ -76,7 +114,7 @@ pub fn record(
             record::discard(recorder, &meta, startup);
             Err(refuse(&guest::advise(&error, &program), status::INTERNAL))
         }
-        Ok(run) => {
+        Ok((run, cut)) => {
             if let Outcome::NotLoaded { message, .. } = &run.outcome {
                 record::discard(recorder, &meta, startup);
                 return Err(refuse(message, status::USAGE));
@@ -94,11 +132,11 @@ pub fn record(
             record::finish(recorder, &meta, startup, messages);
             if is_raised(patience.interrupted) {
                 let kept = place.file_name().unwrap_or(place.as_os_str()).to_string_lossy();
-                let more = if patience.timeout.is_none() { patience.if_it_hangs } else { "" };
+                let more = if !matches!(patience.waiting, Waiting::AsTold(_)) { patience.if_it_hangs } else { "" };
                 let why = format!("interrupted while the program was recorded (kept as {kept}){more}");
                 return Err(refuse(&why, status::INTERNAL));
             }
-            Ok(place)
+            Ok(Made { path: place, cut })
         }
     }
 }
@@ -111,7 +149,8 @@ fn follow(
     recorder: &Recorder,
     patience: &Patience<'_>,
     startup: &Startup,
-) -> Result<Run, guest::Failed> {
+) -> Result<(Run, Option<Cut>), guest::Failed> {
+    let ears = Heard::for_oracle(patience.expected);
     let mut running = guest::start_engine(startup, |engine| {
         let mut launch = Launch {
             env: startup.env.clone(),
@@ -119,7 +158,7 @@ fn follow(
             signals: SignalState { blocked: Some(startup.blocked), ..SignalState::unchanged() },
             ..Launch::new(engine, program, options.command.clone())
         };
-        if let (Some(out), Some(err)) = (drained(), drained()) {
+        if let (Some(out), Some(err)) = (drained(0, ears.clone()), drained(1, ears.clone())) {
             launch.stdio = [Stdio::Inherit, Stdio::Fd(out), Stdio::Fd(err)];
         }
         let seed = if let Way::Seed(seed) = way { Some(seed) } else { None };
@@ -127,8 +166,8 @@ fn follow(
         launch.start().map_err(guest::Failed::Error)
     })?;
     let (ended, has_ended) = channel::<()>();
-    let (handle, timeout, interrupted) = (running.handle(), patience.timeout, patience.interrupted.clone());
-    std::thread::spawn(move || end_after(timeout, &interrupted, &handle, &has_ended));
+    let (handle, waiting, interrupted) = (running.handle(), patience.waiting, patience.interrupted.clone());
+    let watch = std::thread::spawn(move || end_in_time(waiting, &interrupted, &ears, &handle, &has_ended));
     let mut gathering = Gathering::new(running.pid());
     while let Some(event) = running.next() {
         if let Event::Report(packet) = &event {
@@ -141,18 +180,37 @@ fn follow(
         }
     }
     drop(ended);
-    Ok(gathering.finish())
+    // A watch that panicked ended nothing.
+    let cut = watch.join().ok().flatten();
+    Ok((gathering.finish(), cut))
 }
 
 /// Ends the guest and all that it started when its time is over or nobody waits for it any longer. They die of a signal
-/// that the recording holds, so that a replay ends there too.
-fn end_after(timeout: Option<Duration>, interrupted: &AtomicBool, guest: &Handle, has_ended: &Receiver<()>) {
+/// that the recording holds, so that a replay ends there too. Answers why it was ended, if nobody said how long it may take.
+fn end_in_time(
+    patience: Waiting,
+    interrupted: &AtomicBool,
+    ears: &Ears,
+    guest: &Handle,
+    has_ended: &Receiver<()>,
+) -> Option<Cut> {
     use std::sync::mpsc::RecvTimeoutError::Timeout;
     let begun = Instant::now();
-    while !is_raised(interrupted) && timeout.is_none_or(|timeout| begun.elapsed() < timeout) {
-        let left = timeout.map_or(LOOK_AGAIN, |timeout| timeout.saturating_sub(begun.elapsed()).min(LOOK_AGAIN));
-        if has_ended.recv_timeout(left) != Err(Timeout) {
-            return;
+    let mut cut = None;
+    while !is_raised(interrupted) {
+        let left = match patience {
+            Waiting::Forever => LOOK_AGAIN,
+            Waiting::AsTold(timeout) => timeout.saturating_sub(begun.elapsed()),
+            Waiting::AtMost(time) => {
+                cut = is_over(time, begun, ears);
+                if cut.is_some() { Duration::ZERO } else { LOOK_AGAIN }
+            }
+        };
+        if left.is_zero() {
+            break;
+        }
+        if has_ended.recv_timeout(left.min(LOOK_AGAIN)) != Err(Timeout) {
+            return None;
         }
     }
     // A signal fails only when the guest has gone.
@@ -160,46 +218,17 @@ fn end_after(timeout: Option<Duration>, interrupted: &AtomicBool, guest: &Handle
     if has_ended.recv_timeout(GRACE) == Err(Timeout) {
         let _ = guest.signal_all(SIGKILL);
     }
+    cut
 }
 
-/// A pipe whose other end is read and forgotten: what was written is in the recording.
-fn drained() -> Option<OwnedFd> {
-    let (mut reader, writer) = std::io::pipe().ok()?;
-    std::thread::spawn(move || {
-        let mut buffer = [0; 1 << 16];
-        while reader.read(&mut buffer).is_ok_and(|n| n > 0) {}
-    });
-    Some(writer.into())
-}
-
-/// A flag that Ctrl-C and `kill` raise. A second one ends the process as usual.
-pub fn interruption() -> Arc<AtomicBool> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // Without the handlers the signal ends the process, which is less polite.
-        let _ = signal_hook::flag::register_conditional_default(signal, flag.clone());
-        let _ = signal_hook::flag::register(signal, flag.clone());
+/// Is there no reason to let a guest go on that nobody gave a time?
+fn is_over(time: Duration, begun: Instant, ears: &Ears) -> Option<Cut> {
+    let heard = ears.lock().unwrap_or_else(PoisonError::into_inner);
+    let grace = (time / 4).clamp(LEAST_GRACE, MOST_GRACE);
+    let is_wrong = heard.wrong_since().is_some_and(|since| since.elapsed() > grace);
+    match () {
+        _ if heard.is_far_off() || is_wrong => Some(Cut::Wrong),
+        _ if begun.elapsed() >= time => Some(Cut::Late(time)),
+        _ => None,
     }
-    end_in_time();
-    flag
-}
-
-/// Whoever is told to end (`kill`, `timeout`) does so after a while, even if an engine does not answer.
-fn end_in_time() {
-    static WATCHED: Once = Once::new();
-    WATCHED.call_once(|| {
-        let (told, signal) = (Arc::new(AtomicBool::new(false)), signal_hook::consts::SIGTERM);
-        let _ = signal_hook::flag::register(signal, told.clone());
-        std::thread::spawn(move || {
-            while !is_raised(&told) {
-                std::thread::sleep(LOOK_AGAIN);
-            }
-            std::thread::sleep(TELLING);
-            let _ = signal_hook::low_level::emulate_default_handler(signal);
-        });
-    });
-}
-
-pub fn is_raised(flag: &AtomicBool) -> bool {
-    flag.load(Ordering::Relaxed)
 }

@@ -11,7 +11,9 @@ pub mod branches;
 mod check;
 mod choose;
 mod code;
+mod hopeless;
 pub mod input;
+mod interrupt;
 pub mod left;
 mod make;
 mod reference;
@@ -25,7 +27,7 @@ use crate::message::Messages;
 use crate::startup::Startup;
 use crate::status;
 use crate::written::Written;
-use diagnose::{ExpectedFile, Failing, Failure, Oracle};
+use diagnose::{End, ExpectedFile, Failing, Failure, Oracle};
 use model::serve::{Moment, TrialLimits};
 use recording::UnitName;
 use session::{Budget, EngineProgram, Replayer, Session};
@@ -40,11 +42,14 @@ pub use branches::Branches;
 pub use check::{LONGEST as LONGEST_CHECK, run_check, run_check_of, works as check_works};
 pub use choose::{is_from_outside, main_unit, numbers};
 pub use code::{At, Code, Place, Where};
+pub use interrupt::{interruption, is_raised};
 pub use left::Left;
-pub use make::{Patience, interruption, is_raised};
+pub use make::{Cut, Made, Patience, Waiting};
 pub use refusal::Refusal;
 
 const SIGABRT: u32 = 6;
+/// A program that nobody gave a time may take at least so long to record, however short the search is to be.
+const LEAST_RECORDING: Duration = Duration::from_secs(5);
 /// No trial is given up before.
 const LEAST_WALL: Duration = Duration::from_secs(2);
 /// Branches that other threads executed while one was dying, at most, as far as they are looked through.
@@ -85,6 +90,8 @@ impl<'a> Ask<'a> {
 pub struct Ready<'a> {
     ask: Ask<'a>,
     way: Way,
+    /// Why the run that was recorded did not end by itself, if nobody said how long it may take.
+    cut: Option<Cut>,
     opened: Opened,
     named: Option<UnitName>,
     wanted: Oracle,
@@ -97,21 +104,26 @@ impl<'a> Ready<'a> {
     /// Reads what is expected, and records if need be.
     pub fn make(ask: Ask<'a>, way: Way, startup: &Startup, messages: &Messages) -> Result<Ready<'a>, Refusal> {
         let wanted = read_oracle(ask.oracle, ask.command)?;
-        let interrupted = interruption();
+        let interrupted = interruption(startup);
+        let mut cut = None;
         let name = match ask.recording {
             Some(name) => name.to_owned(),
             None => {
+                let at_most = Waiting::AtMost(ask.budget.max(LEAST_RECORDING));
                 let patience = Patience {
-                    timeout: ask.oracle.ends_after(),
+                    waiting: ask.oracle.ends_after().map_or(at_most, Waiting::AsTold),
+                    expected: Some(&wanted),
                     interrupted: &interrupted,
                     if_it_hangs: "; if it fails by not ending, say --timeout TIME",
                 };
-                record_quietly(ask.command, &patience, way, startup, messages)?
+                let made = record_quietly(ask.command, &patience, way, startup, messages)?;
+                cut = made.cut;
+                made.path.to_string_lossy().into_owned()
             }
         };
         let (opened, named) = home::find(&name, startup).map_err(Refusal::usage)?;
         let quiet = ask.quiet || !rustix::termios::isatty(rustix::stdio::stderr());
-        Ok(Ready { ask, way, opened, named, wanted, interrupted, quiet })
+        Ok(Ready { ask, way, cut, opened, named, wanted, interrupted, quiet })
     }
 
     /// Starts the engine and searches.
@@ -148,6 +160,7 @@ pub struct Case<'a> {
     /// How long the whole run takes in replay.
     replay: Duration,
     way: Way,
+    cut: Option<Cut>,
 }
 
 impl<'a> Case<'a> {
@@ -186,6 +199,7 @@ impl<'a> Case<'a> {
             jobs: ask.jobs,
             replay,
             way: ready.way,
+            cut: ready.cut,
         };
         Ok((case, session))
     }
@@ -199,6 +213,11 @@ impl<'a> Case<'a> {
     pub fn name(&self) -> String {
         let path = &self.opened.source;
         path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned())
+    }
+
+    /// What was recorded, as far as that is text.
+    pub fn command(&self) -> Vec<String> {
+        self.opened.recording.meta().command.iter().map(|w| w.to_string_lossy().into_owned()).collect()
     }
 
     /// Whom a sentence is about: the program, or the process among several that is searched.
@@ -222,11 +241,27 @@ impl<'a> Case<'a> {
         }
     }
 
+    /// Who wrote the first wrong byte, if that is not the process that is searched: the user named another one.
+    pub fn other_writer(&self) -> Option<UnitName> {
+        let (Failure::WrongByte { stream, offset, .. } | Failure::Extra { stream, offset, .. }) = &self.failing.failure
+        else {
+            return None;
+        };
+        self.written.writer(numbers(*stream), *offset).filter(|unit| *unit != self.unit)
+    }
+
     /// What is known to be left out before anything is searched.
     pub fn known_limits(&self) -> Vec<String> {
         let recording = &self.opened.recording;
         let unit = self.unit;
         let mut limits: Vec<String> = self.way.remark().into_iter().collect();
+        limits.extend(self.cut.map(|cut| cut.to_string()));
+        limits.extend(self.other_writer().map(|other| {
+            format!(
+                "the wrong byte was written by process {other}: dependences are followed from what {unit} wrote last, \
+                 and what others would have made of other output of it is not known, so few changes can be proved"
+            )
+        }));
         limits.extend(self.input.map(|bytes| format!("of all input only {bytes} counts")));
         if let Ok(unit) = recording.unit(&unit) {
             limits.extend(unit.missing().map(|m| m.to_string()));
@@ -234,10 +269,11 @@ impl<'a> Case<'a> {
         }
         if recording.units().len() > 1 {
             let others = recording.units().len() - 1;
-            limits.push(format!(
-                "of {} processes, {unit} is searched; the {others} others are taken to do what they did",
-                others + 1
-            ));
+            let rest = match others {
+                1 => "the other one is taken to do what it did".to_owned(),
+                n => format!("the {n} others are taken to do what they did"),
+            };
+            limits.push(format!("of {} processes, {unit} is searched; {rest}", others + 1));
         }
         limits
     }
@@ -255,7 +291,7 @@ impl<'a> Case<'a> {
             interrupted: self.interrupted.clone(),
             script: self.script,
             witness,
-            hangs: self.failing.failure == Failure::Hang,
+            hangs: self.failing.run.end == End::StillRunning,
             spent: Duration::ZERO,
         }
     }
@@ -264,7 +300,9 @@ impl<'a> Case<'a> {
         let recorded = self.opened.recording.unit(&self.unit).ok().and_then(|u| u.end).map_or(0, |e| e.tick);
         let ticks = match self.failing.failure {
             // The recorded run was cut, and most trials will hang as it did.
-            Failure::Hang => hangs_at.map_or(recorded, |m| m.tick).saturating_mul(4).clamp(2_000_000, 50_000_000),
+            _ if self.failing.run.end == End::StillRunning => {
+                hangs_at.map_or(recorded, |m| m.tick).saturating_mul(4).clamp(2_000_000, 50_000_000)
+            }
             _ => recorded.saturating_mul(10).clamp(2_000_000, 500_000_000),
         };
         let base = Budget::default();
@@ -303,17 +341,16 @@ fn thread_at(session: &mut Session, moment: Moment) -> Option<u32> {
     Some(session.place().thread)
 }
 
-/// Records a command with its output kept away from the terminal; answers the recording's name.
+/// Records a command with its output kept away from the terminal.
 pub fn record_quietly(
     command: &[std::ffi::OsString],
     patience: &Patience<'_>,
     way: Way,
     startup: &Startup,
     messages: &Messages,
-) -> Result<String, Refusal> {
+) -> Result<Made, Refusal> {
     let made = make::record(command, patience, way, startup, messages);
-    let path = made.map_err(|make::Refused(status)| Refusal::said(status))?;
-    Ok(path.to_string_lossy().into_owned())
+    made.map_err(|make::Refused(status)| Refusal::said(status))
 }
 
 /// What the options say "works" means; `command` is what fails.

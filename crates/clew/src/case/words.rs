@@ -13,9 +13,25 @@ pub fn repaired(oracle: &Oracle) -> String {
         _ if oracle.sees_results() => "does what is expected".into(),
         _ => match oracle.exit {
             Some(status) => format!("exits with {status} as expected"),
+            None if oracle.alive => "is still going".into(),
             None => "passes the place where it failed and ends by itself".into(),
         },
     }
+}
+
+/// So many changes only avoid the failure: what to say so that they are judged, of what has not been said.
+pub fn avoided(changes: usize, oracle: &Oracle) -> String {
+    let (avoid, are) = match changes {
+        1 => ("1 change only avoids".to_owned(), "it is"),
+        n => (format!("{n} changes only avoid"), "they are"),
+    };
+    let how = match oracle.exit {
+        None => "--expect FILE, --expect-exit N, --check SCRIPT",
+        Some(_) => "--expect FILE, --check SCRIPT",
+    };
+    let what =
+        if oracle.exit.is_some() { "also say what the program should write" } else { "say what the program should do" };
+    format!("{avoid} the failure, which proves nothing: {what} ({how}), and {are} judged")
 }
 
 /// `1st`, `2nd`.
@@ -32,6 +48,15 @@ pub fn ordinal(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_is_told_to_say_what_has_been_said() {
+        let exit = Oracle { exit: Some(0), ..Oracle::default() };
+        let [one, more] = [avoided(1, &exit), avoided(2, &Oracle::default())];
+        assert!(one.starts_with("1 change only avoids ") && one.ends_with("and it is judged"), "{one}");
+        assert!(!one.contains("--expect-exit") && one.contains("--expect FILE"), "{one}");
+        assert!(more.starts_with("2 changes only avoid ") && more.contains("--expect-exit N"), "{more}");
+    }
 
     #[test]
     fn ordinals_read_well() {

@@ -22,7 +22,7 @@ pub struct Oracle {
     #[arg(long, value_name = "PATH=FILE", value_parser = two_files)]
     pub expect_file: Vec<(PathBuf, PathBuf)>,
     /// It exits with this status (128+n: it dies of signal n)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub expect_exit: Option<u8>,
     /// It does not die of a signal; this is so without being said, too
     #[arg(long)]
@@ -56,20 +56,30 @@ fn two_files(text: &str) -> Result<(PathBuf, PathBuf), String> {
     })
 }
 
-/// A number and a unit of time: `500ms`, `10s`, `2m`, `1h`.
+/// A number and a unit of time: `500ms`, `1.5s`, `2m`, `1h`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || "write a number and ms, s, m or h, as in 60s".to_owned();
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    let milliseconds = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err(wrong()),
+    in_nanoseconds(text)
+        .map(Duration::from_nanos)
+        .ok_or_else(|| "write a number and ms, s, m or h, as in 60s or 1.5m".to_owned())
+}
+
+fn in_nanoseconds(text: &str) -> Option<u64> {
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let (whole, part) = match text[..text.len() - unit.len()].split_once('.') {
+        Some((_, "")) | Some(("", _)) => return None,
+        Some(both) => both,
+        None => (&text[..text.len() - unit.len()], ""),
     };
-    number.checked_mul(milliseconds).map(Duration::from_millis).ok_or_else(wrong)
+    let nanoseconds = match unit {
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        _ => return None,
+    };
+    let number: u128 = format!("{whole}{part}").parse().ok()?;
+    let parts = 10u128.checked_pow(u32::try_from(part.len()).ok()?)?;
+    u64::try_from(number.checked_mul(nanoseconds)? / parts).ok()
 }
 
 /// How many of something there are to be.
@@ -83,10 +93,18 @@ mod tests {
 
     #[test]
     fn times_are_a_number_and_a_unit() {
-        for (text, ms) in [("0s", 0), ("500ms", 500), ("60s", 60_000), ("2m", 120_000), ("1h", 3_600_000)] {
+        for (text, ms) in [
+            ("0s", 0),
+            ("500ms", 500),
+            ("60s", 60_000),
+            ("2m", 120_000),
+            ("1h", 3_600_000),
+            ("0.1s", 100),
+            ("1.5m", 90_000),
+        ] {
             assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
         }
-        for wrong in ["", "5", "s", "-1s", "1.5s", "7 s", "9999999999999999999h"] {
+        for wrong in ["", "5", "s", "-1s", ".s", "1.s", ".5s", "1.5", "1.2.3s", "1e3s", "7 s", "9999999999999999999h"] {
             assert!(duration(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -29,6 +29,9 @@ use std::time::Duration;
   clew reduce --expect-exit 0 --message 'stack underflow' --input p.bc -- bc -q @@"
 )]
 pub struct Reduce {
+    /// Another verb asks, which has fewer options.
+    #[arg(skip)]
+    pub ahead: bool,
     /// The input to work on: a file that the arguments name, or `stdin`
     #[arg(long, value_name = "FILE|stdin")]
     pub input: Source,

@@ -20,7 +20,7 @@ pub struct Search {
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
     pub budget: Duration,
     /// Trials at the same time; as many as there are processors if nobody says otherwise
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
     pub jobs: Option<NonZeroUsize>,
     /// Of all input only these bytes count, as `clew reduce --isolate` names them: FILE:3,7-9 or stdin:3,7-9
     #[arg(long, value_name = "FILE:BYTES")]

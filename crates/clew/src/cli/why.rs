@@ -26,7 +26,7 @@ use std::path::PathBuf;
 )]
 pub struct Why {
     /// Name at most so many causes
-    #[arg(long, value_name = "N", default_value = "5", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", default_value = "5", value_parser = at_least_one, allow_negative_numbers = true)]
     pub top: NonZeroUsize,
     /// Also write one self-contained page with sources, causes and paths
     #[arg(long, value_name = "FILE")]

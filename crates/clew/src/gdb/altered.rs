@@ -395,6 +395,7 @@ impl Recorded<'_> {
             }
             TrialEnd::RanAway => "ran away".into(),
             TrialEnd::Deadlocked => "is deadlocked: all its threads wait for each other".into(),
+            TrialEnd::Waits(what) => format!("waits for something from outside: {what}"),
             TrialEnd::OutOfMemory => "uses more memory than it may have".into(),
             TrialEnd::Lost(what) => format!("cannot go on, because its world has no answer: {what}"),
         }

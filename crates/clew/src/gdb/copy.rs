@@ -111,7 +111,7 @@ fn ended(end: &TrialEnd) -> Replayed {
     let (ending, status, difference) = match end {
         TrialEnd::Exited(status) => (0, *status, None),
         TrialEnd::Signaled { signal, .. } => (1, *signal, None),
-        TrialEnd::Lost(why) => (3, 0, Some(why.clone())),
+        TrialEnd::Lost(why) | TrialEnd::Waits(why) => (3, 0, Some(why.clone())),
         TrialEnd::RanAway | TrialEnd::Deadlocked | TrialEnd::OutOfMemory => (3, 0, None),
     };
     Replayed { ending, status, difference, ..Replayed::default() }

@@ -30,6 +30,7 @@ pub fn isolate_ahead(source: &Source, ask: &Ask<'_>, startup: &Startup) -> Resul
         })?),
     };
     let options = Options {
+        ahead: true,
         input: source.clone(),
         method: Default::default(),
         isolate: true,

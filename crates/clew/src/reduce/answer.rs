@@ -83,6 +83,9 @@ impl Answer {
     pub fn text(&self, paint: Paint) -> String {
         let mut out = format!("The run fails: {}.\n", self.failure);
         match &self.found {
+            Found::Smallest { .. } if self.size == 0 => {
+                out.push_str("The input is empty: nothing can be left out of it.\n")
+            }
             Found::Smallest { failing, stopped: Some(_) } if failing.bytes.len() == self.size => {
                 out.push_str("No smaller input that fails so was found until it had to end.\n");
             }

@@ -63,9 +63,12 @@ impl<'a> Judge<'a> {
             ("--expect-file", !asked.expect_file.is_empty()),
         ];
         if let Some((name, _)) = expects.iter().find(|(_, is_given)| *is_given) {
+            let (who, how) = match options.ahead {
+                true => ("--isolate", "--ref PROGRAM, --check SCRIPT or --expect-exit N"),
+                false => ("reduce", "--ref PROGRAM, --check SCRIPT, --expect-exit N or --message TEXT"),
+            };
             return Err(Refusal::usage(format!(
-                "{name} holds for one input only, and reduce changes the input: say what is right with --ref PROGRAM, \
-                 --check SCRIPT, --expect-exit N or --message TEXT"
+                "{name} holds for one input only, and {who} changes the input: say what is right with {how}"
             )));
         }
         let oracle = Oracle {

@@ -139,7 +139,7 @@ impl Job<'_> {
             folder: self.folder,
             limit: asked.unwrap_or_else(|| self.options.budget.max(FIRST)),
             until: begun + self.options.budget.max(FIRST),
-            interrupted: interruption(),
+            interrupted: interruption(self.startup),
         };
         let failed = match self.first(&runner)? {
             Ok(failed) => failed,
@@ -183,6 +183,9 @@ impl Job<'_> {
             Judged::Passes => {
                 let more = match self.judge.says_anything() {
                     true => "",
+                    false if self.options.ahead => {
+                        "; say how it fails, for example with --expect-exit 0 or --ref PROGRAM"
+                    }
                     false => "; say how it fails, for example with --expect-exit 0, --message TEXT or --ref PROGRAM",
                 };
                 Err(Refusal::usage(format!("the program passes with this input: {}{more}", ran.run.end)))

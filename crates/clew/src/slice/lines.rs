@@ -19,6 +19,13 @@ const TOOLCHAIN: [&str; 5] = ["/rustc/", "/rust/deps/", "/usr/include/", "/usr/l
 /// As do those that Rust installs, wherever that is.
 const RUST_SOURCES: &str = "lib/rustlib/src/rust/library";
 
+/// Bytes between two functions that belong to neither.
+const PADDING: u64 = 64;
+/// Places of a function that are looked at to see whether it is more than one line.
+const SAMPLES: u64 = 16;
+/// Pieces of code that branches are looked for in, at most.
+const MOST_PIECES: usize = 500;
+
 fn is_of_toolchain(file: &Path) -> bool {
     TOOLCHAIN.iter().any(|s| file.starts_with(s)) || file.to_string_lossy().contains(RUST_SOURCES)
 }
@@ -105,9 +112,12 @@ impl<'a> Origins<'a> {
             let Some((_, image, at)) = loaded.at(GuestAddr(pc)) else { return false };
             let Some(function) = image.image.function_at(at) else { return false };
             let line = |at| image.image.locate(at).line;
-            let (first, last) = (line(function.start), line(ImageOffset(function.end.0.saturating_sub(1))));
-            // All of a function may be in one line.
-            first.is_some() && first == line(at) && first != last
+            let first = line(function.start);
+            // All of a function may be in one line; where it ends there may be code of its first one again.
+            let len = function.end.0.saturating_sub(function.start.0);
+            let mut samples =
+                (1..=SAMPLES).map(|n| ImageOffset(function.start.0 + (len * n / SAMPLES).saturating_sub(1)));
+            first.is_some() && first == line(at) && samples.any(|at| line(at) != first)
         })
     }
 
@@ -124,6 +134,28 @@ impl<'a> Origins<'a> {
             image.image.overlaps(image.bias.to_image(GuestAddr(start)), end.saturating_sub(start))
         };
         self.loaded.iter().zip(&self.own).any(|(image, own)| *own && holds(image))
+    }
+
+    /// Where the functions lie that somebody wrote for this program, without those that compilers brought along. Nothing
+    /// if that is all of them, or too many pieces.
+    pub fn own_functions(&mut self) -> Option<Vec<(u64, u64)>> {
+        let loaded = self.loaded;
+        let own: Vec<bool> = self.own.clone();
+        let (mut ranges, mut foreign): (Vec<(u64, u64)>, bool) = (Vec::new(), false);
+        for (image, _) in loaded.iter().zip(own).filter(|(_, own)| *own) {
+            for function in image.image.functions() {
+                let [start, end] = [function.start, function.end].map(|at| image.bias.to_guest(at).0);
+                if !self.is_own(start) {
+                    foreign = true;
+                    continue;
+                }
+                match ranges.last_mut().filter(|(_, last)| (*last..=*last + PADDING).contains(&start)) {
+                    Some((_, last)) => *last = end,
+                    None => ranges.push((start, end)),
+                }
+            }
+        }
+        (foreign && !ranges.is_empty() && ranges.len() <= MOST_PIECES).then_some(ranges)
     }
 
     /// The lines of the calls that the code at an address was inlined through, the innermost first.

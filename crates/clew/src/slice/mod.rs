@@ -131,14 +131,16 @@ fn tell(answer: &Answer, options: &Options, paint: Paint, messages: &Messages) -
 
 /// Records if need be, and slices. What was opened is given too: a pack is there only as long as that.
 fn find(options: &Options, startup: &Startup, messages: &Messages) -> Result<(Answer, Opened), Refusal> {
-    let interrupted = case::interruption();
+    let interrupted = case::interruption(startup);
     let name = match &options.recording {
         Some(name) if options.command.is_empty() => name.clone(),
         Some(_) => return Err(Refusal::usage("give a recording or a program, not both")),
         None => {
             let if_it_hangs = "; if it fails by not ending, slice that with --hang";
-            let patience = case::Patience { timeout: None, interrupted: &interrupted, if_it_hangs };
-            case::record_quietly(&options.command, &patience, case::Way::Usual, startup, messages)?
+            let waiting = case::Waiting::Forever;
+            let patience = case::Patience { waiting, expected: None, interrupted: &interrupted, if_it_hangs };
+            let made = case::record_quietly(&options.command, &patience, case::Way::Usual, startup, messages)?;
+            made.path.to_string_lossy().into_owned()
         }
     };
     let (opened, unit) = home::find(&name, startup).map_err(Refusal::usage)?;

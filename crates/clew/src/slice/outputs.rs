@@ -42,6 +42,17 @@ pub fn written_byte(
     Ok(WrittenByte { moment, byte: Some(chunk.bytes[at]), call, offset: at as u64 })
 }
 
+/// The last write of a unit to its standard output, wherever that led: the moment before it, where the bytes lay, how many.
+pub fn last_write(recording: &Recording, unit: UnitName) -> Option<(Moment, u64, u64)> {
+    const WRITE: u32 = 1;
+    let log = recording.log(&unit).ok()?;
+    let calls = log.records().filter(|(_, r)| r.kind == Kind::Call);
+    let calls = calls.filter_map(|(_, r)| CallRecord::decode(r.payload));
+    let call = calls.filter(|c| c.nr == WRITE && c.args[0] == 1 && c.result > 0).last()?;
+    let moment = Moment { tick: call.tick.saturating_sub(1), pc: call.pc };
+    Some((moment, call.args[1], call.result as u64))
+}
+
 /// The byte at `offset` of what a file holds in the end. It must have been written by `unit`.
 pub fn file_byte(
     carried: &Carried,

@@ -108,6 +108,11 @@ pub fn innermost(sites: &Sites<'_>, segment: u32) -> Option<u64> {
     sites.call(call)
 }
 
+/// The innermost of the calls that led to a segment that somebody wants.
+pub fn innermost_of(sites: &Sites<'_>, segment: u32, mut wanted: impl FnMut(u64) -> bool) -> Option<u64> {
+    Way { sites, above: HashMap::new() }.calls(segment).into_iter().find(|pc| wanted(*pc))
+}
+
 /// From branches up to the calls that led to them.
 struct Way<'a> {
     sites: &'a Sites<'a>,

@@ -12,7 +12,7 @@ use super::rank::{Candidate, Ranking, Turn};
 use super::sentences::Altered;
 use super::suspects::{Beside, around, callers, slice_lines};
 use super::symptom::{self, Mapped, Symptom};
-use crate::case::words::repaired;
+use crate::case::words::{avoided, repaired};
 use crate::case::{Case, is_raised};
 use crate::slice::lines::Squash;
 use diagnose::order;
@@ -108,7 +108,7 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
         verb: "why".into(),
         recording: case.name(),
         process: case.unit.to_string(),
-        command: Vec::new(),
+        command: case.command(),
         failure: case.with_subject(describe(case, places, &gathered.stack)),
         difference: difference(case),
         causes,
@@ -196,10 +196,7 @@ fn add_limits(gathered: &mut Gathered, case: &Case<'_>, symptom: Option<&Symptom
     }
     let avoiding = gathered.search.avoiding.len();
     if avoiding > 0 && !case.oracle.sees_results() {
-        gathered.limits.push(format!(
-            "{avoiding} changes only avoid the failure, which proves nothing: say what the program should do \
-             (--expect FILE, --expect-exit N, --check SCRIPT), and they are judged"
-        ));
+        gathered.limits.push(avoided(avoiding, &case.oracle));
     }
     if is_raised(&case.interrupted) {
         gathered.limits.push("it was interrupted: this is what was found until then".into());
@@ -261,7 +258,8 @@ fn needed(gathered: &Gathered, candidates: &[Candidate<'_>]) -> Vec<Decision> {
     let mut list: Vec<(Moment, Decision)> = proved
         .map(|c| {
             let moment = c.finding.trial.moment;
-            (moment, Decision { place: c.place.clone(), instance: instance(gathered, moment) })
+            let place = c.foreign.as_ref().unwrap_or(&c.place).clone();
+            (moment, Decision { place, instance: instance(gathered, moment) })
         })
         .collect();
     list.sort_by_key(|(moment, _)| *moment);
@@ -287,8 +285,8 @@ fn proved(
     let replacement = gathered.values.replacements.get(&finding.trial);
     let (n, of) = match replacement {
         Some(r) => {
-            let p = gathered.values.stores[r.store].execution;
-            (p.instance, p.instance)
+            let store = &gathered.values.stores[r.store];
+            (store.execution.instance, store.times)
         }
         None => gathered.arm_of(finding).map_or_else(|| instance(gathered, moment), |arm| arm.instance),
     };
@@ -304,7 +302,7 @@ fn proved(
     Cause {
         kind,
         proved: finding.is_proved(),
-        instance: (numbered && kind != Kind::ForcedPredicate && !c.is_cut).then_some((n, of)),
+        instance: (numbered && kind != Kind::ForcedPredicate && !c.is_cut && c.foreign.is_none()).then_some((n, of)),
         distance: (c.distance != u32::MAX).then_some(c.distance),
         explanation: match finding.is_repair() {
             true => format!("{} {} {}", altered.what(places), case.subject(), repaired(&case.oracle)),

@@ -2,6 +2,7 @@
 
 use super::arms::Arm;
 use super::cut::Cut;
+use super::places::Places;
 use super::values::Values;
 use crate::case::Branches;
 use diagnose::order::Influence;
@@ -62,9 +63,9 @@ impl Gathered {
         self.arm.as_ref().filter(|arm| arm.trial == finding.trial)
     }
 
-    /// Is there a proved cause of which the output did not tell how to repair it?
-    pub fn has_proof(&self) -> bool {
-        self.search.critical.iter().any(|f| f.is_proved() && !self.is_told(f))
+    /// Is there a proved cause in the program's own code of which the output did not tell how to repair it?
+    pub fn has_proof(&self, places: &mut Places<'_>) -> bool {
+        self.search.critical.iter().any(|f| f.is_proved() && !self.is_told(f) && places.is_own(f.trial.moment.pc))
     }
 
     /// Notes what time went into.

@@ -27,6 +27,7 @@ mod vouched;
 use crate::case::{self, Ask, Bench, Branches, Case, Ready, Refusal, branches};
 use crate::cli::{Color, Why as Options};
 use crate::message::{self, Messages, Paint};
+use crate::slice::criterion::Start;
 use crate::slice::lines::Squash;
 use crate::startup::Startup;
 use crate::status;
@@ -96,16 +97,28 @@ fn write_views(report: &Report, options: &Options, startup: &Startup) -> Result<
     Ok(())
 }
 
-/// A search takes its time: whether its answer can be written is better known before.
+/// A search takes its time: whether its answer can be written is better known before. Nothing is changed or left behind.
 fn check_views(options: &Options) -> Result<(), Refusal> {
     for path in [&options.html, &options.sarif].into_iter().flatten() {
+        let shown = path.display();
         let folder = path.parent().filter(|f| !f.as_os_str().is_empty());
         if let Some(folder) = folder.filter(|f| !f.is_dir()) {
-            let (path, folder) = (path.display(), folder.display());
+            let folder = folder.display();
             return Err(Refusal::usage(format!(
-                "{path} cannot be written: there is no folder {folder}; make it first"
+                "{shown} cannot be written: there is no folder {folder}; make it first"
             )));
         }
+        let mut open = std::fs::File::options();
+        let opened = match std::fs::metadata(path) {
+            Ok(m) if m.is_dir() => {
+                return Err(Refusal::usage(format!("{shown} cannot be written: it is a folder; name a file in it")));
+            }
+            Ok(m) if m.is_file() => open.append(true).open(path).map(drop),
+            // A pipe waits for its reader, a device may do anything.
+            Ok(_) => Ok(()),
+            Err(_) => open.write(true).create_new(true).open(path).and_then(|_| std::fs::remove_file(path)),
+        };
+        opened.map_err(|e| Refusal::usage(format!("{shown} cannot be written: {e}; name another file")))?;
     }
     Ok(())
 }
@@ -126,8 +139,11 @@ struct Job<'a> {
 /// A branch that is executed more often repairs a run by accident more often.
 const SELDOM: u64 = 8;
 
-/// So many executions of branches are all tried before anything else is.
-const FEW: usize = 400;
+/// So many more executions of branches are all tried, whatever was found: what repairs the run in several ways is known
+/// better, and replacing values repairs more by accident.
+const FEW: usize = 1000;
+/// However small the budget is, the way to the symptom may take so long: without it there is no answer at all.
+const LEAST_WAY: Duration = Duration::from_secs(2);
 /// What is kept for ranking and telling, in hundredths of the budget.
 const TELLING: u32 = 12;
 
@@ -140,11 +156,8 @@ impl Job<'_> {
     fn run(&self, engine: &EngineProgram) -> Result<Report, Refusal> {
         let (case, mut session) = Case::open(self.ready, engine)?;
         self.say("following dependences");
-        let until = case.begun + share(self.options.search.budget, 30);
-        let flag = self.ready.interrupted.clone();
-        let mut stop = move || Instant::now() > until || case::is_raised(&flag);
         let told = symptom::arguments(&mut session)?;
-        let start = symptom::start(&case, &mut session, &mut stop)?;
+        let start = self.start(&case, &mut session)?;
         let moment = start.moment;
         let mapped = symptom::mapped(&case, &session)?;
         let died = matches!(case.failing.failure, Failure::Crash { .. });
@@ -167,6 +180,25 @@ impl Job<'_> {
         let report = causes::report(&telling, gathered, &mut places, &mut session);
         self.say("");
         Ok(report)
+    }
+
+    /// Goes to the symptom: nothing can be asked before. A failure that comes late needs its time.
+    fn start(&self, case: &Case<'_>, session: &mut Session) -> Result<Start, Refusal> {
+        let budget = self.options.search.budget;
+        let until = (case.begun + share(budget, 70)).max(Instant::now() + LEAST_WAY);
+        let flag = self.ready.interrupted.clone();
+        let mut is_late = false;
+        let mut stop = || {
+            is_late = Instant::now() > until;
+            is_late || case::is_raised(&flag)
+        };
+        let start = symptom::start(case, session, &mut stop);
+        match is_late {
+            true => Err(Refusal::internal(format!(
+                "the failure was not reached again within a budget of {budget:?}: give it more time (--budget)"
+            ))),
+            false => start,
+        }
     }
 
     /// Tells how far it is, on a terminal; nothing clears the line.
@@ -202,7 +234,16 @@ impl<'a> Searching<'a> {
         let rounds = branches::rounds(&self.case.failing.failure, &self.case.written, self.case.unit);
         let hangs = rounds.len() > 1;
         let upto = if hangs { Some(moment) } else { None };
-        let found = Branches::executed(self.case, &mut session, ranges, upto, false, share(budget, 25))?;
+        let mut count = |ranges: &[(u64, u64)], whole: bool| {
+            Branches::executed(self.case, &mut session, ranges, upto, whole, share(budget, 15))
+        };
+        let mut found = count(ranges, false)?;
+        if found.executed > found.list.len() as u64
+            && let Some(own) = places.origins.own_functions()
+        {
+            // Of too many, those that somebody wrote for this program: what a compiler brought along may run for long.
+            found = count(&own, true)?;
+        }
         self.gathered.limits.extend(found.limits.iter().cloned());
         let witness = self.case.witness(&mut session, &found);
         self.gathered.spent("counting branches", begun);
@@ -224,19 +265,20 @@ impl<'a> Searching<'a> {
         // Each place once; then other methods, and what is left of the time for the rest. If one of them is proved
         // already, nothing is more useful than to try the others too.
         let tried = self.search(&mut bench, "branches", &flips[..first], share(budget, 60), true)?;
-        if self.gathered.has_proof() {
+        if self.gathered.has_proof(places) {
             self.search(&mut bench, "branches", &flips[tried..first], share(budget, 35), true)?;
         }
-        // A few more are no reason to replace values, which repairs more by accident.
         let few = flips.len() - first <= FEW;
-        if few && !self.gathered.has_proof() {
+        if few {
             self.search(&mut bench, "more branches", &flips[first..], share(budget, 20), true)?;
         }
-        if !self.gathered.has_proof() {
+        // A branch that goes one way for good is many changes: one value may do as well.
+        let one_will_do = self.gathered.has_proof(places);
+        if !one_will_do {
             let forced = self.forced(&found, &near.known);
             self.search(&mut bench, "branches for good", &forced, share(budget, 12), true)?;
         }
-        if !self.gathered.has_proof() {
+        if !one_will_do {
             if told.is_none() {
                 self.look_at_values(&mut bench, symptom, None, places);
             }
@@ -244,8 +286,8 @@ impl<'a> Searching<'a> {
             self.search(&mut bench, "values", &trials, share(budget, 25), true)?;
         }
         // Repairs by code that runs all the time are often accidents: then the rest of the time is not wasted.
-        let all = self.gathered.has_proof();
-        if !few && !self.is_convincing(&found) {
+        let all = self.gathered.has_proof(places);
+        if !few && !self.is_convincing(&found, places) {
             let left = self.case.until.saturating_duration_since(Instant::now());
             let within = left.saturating_sub(share(budget, TELLING));
             self.search(&mut bench, "more branches", &flips[first..], within, all)?;
@@ -262,7 +304,7 @@ impl<'a> Searching<'a> {
         symptom: Option<&Symptom>,
         places: &mut Places<'_>,
     ) -> Result<(), Refusal> {
-        let Some(symptom) = symptom.filter(|_| self.gathered.has_proof()) else { return Ok(()) };
+        let Some(symptom) = symptom.filter(|_| self.gathered.has_proof(places)) else { return Ok(()) };
         let within = share(self.job.options.search.budget, 5);
         let until = Instant::now() + within;
         let flag = self.case.interrupted.clone();
@@ -313,11 +355,11 @@ impl<'a> Searching<'a> {
     }
 
     /// Is there a proved cause that runs a few times only?
-    fn is_convincing(&self, found: &Branches) -> bool {
+    fn is_convincing(&self, found: &Branches, places: &mut Places<'_>) -> bool {
         let proved = self.gathered.search.critical.iter().filter(|f| f.is_proved());
         let is_value = |f: &Finding| self.gathered.values.replacements.contains_key(&f.trial);
         let mut branches = proved.filter(|f| !is_value(f)).map(|f| f.trial.moment.pc);
-        branches.any(|pc| found.count(pc) <= SELDOM)
+        branches.any(|pc| found.count(pc) <= SELDOM && places.is_own(pc))
     }
 
     /// Tries these for at most so long; answers how many were tried.
@@ -373,8 +415,9 @@ impl<'a> Searching<'a> {
             site.passed |= !p.taken;
             site.times += 1;
         }
-        // Once is what a flip does.
-        let mut list: Vec<Site> = sites.into_values().filter(|s| s.times > 1 && s.distance != u32::MAX).collect();
+        // Once is what a flip does. Those that the symptom is not known to depend on are last: what stores through
+        // pointers might have done is not known.
+        let mut list: Vec<Site> = sites.into_values().filter(|s| s.times > 1).collect();
         list.sort_by_key(|s| (s.distance, s.first));
         let ways = |s: &Site| {
             let way = |taken: bool| Trial { moment: s.first, change: Change::Force(taken) };

@@ -28,6 +28,8 @@ const DISTANCE: f64 = 0.5;
 const OF_ONE_FUNCTION: usize = 2;
 /// Of the branches that were tried, so many repair the run where the oracle sees little.
 const EASY: f64 = 0.05;
+/// Lines around the best change that are told behind all that repair the run.
+const BEHIND: usize = 3;
 /// Places where the wrong number is that are told: the others are on its way to the output.
 const WRONG_NUMBERS: usize = 2;
 
@@ -43,8 +45,9 @@ pub struct Candidate<'a> {
     /// How unlikely it is to be what is wrong.
     weight: f64,
     pub place: Place,
-    /// It is in code that somebody else wrote: what compilers bring along.
-    foreign: bool,
+    /// Where it is in code that somebody else wrote, what compilers bring along; the place is that of the call from the
+    /// program's own code, if that is known.
+    pub foreign: Option<Place>,
     /// It is the number that should have been printed.
     pub told: bool,
     /// It is what a call hands over, at the place of the call.
@@ -57,7 +60,8 @@ impl Candidate<'_> {
     fn compare(&self, other: &Candidate<'_>) -> std::cmp::Ordering {
         // What only makes the first wrong piece right does so by accident more easily, unless it is that very number.
         let is_piece = |c: &Candidate<'_>| !c.finding.is_repair() && !c.told;
-        let class = |c: &Candidate<'_>| (!c.finding.is_proved(), !c.finding.is_repair(), is_piece(c), c.foreign);
+        let class =
+            |c: &Candidate<'_>| (!c.finding.is_proved(), !c.finding.is_repair(), is_piece(c), c.foreign.is_some());
         let order = class(self).cmp(&class(other)).then_with(|| self.weight.total_cmp(&other.weight));
         order.then_with(|| self.told.cmp(&other.told)).then_with(|| self.by_time(other))
     }
@@ -111,7 +115,7 @@ impl<'a> Ranking<'a> {
     }
 
     /// In which order things are told. Where few branches repair the run, the first ones are good; else what they have
-    /// in common says as much. Behind the last repair there is one line around the first.
+    /// in common says as much. Behind the last repair there are a few lines around the first.
     pub fn turns(&self) -> Vec<Turn> {
         turns(self.candidates.len(), self.calls.is_some())
     }
@@ -131,7 +135,9 @@ fn turns(mut repairs: usize, is_easy: bool) -> Vec<Turn> {
         repairs -= usize::from(*turn == Repair);
         turns.push(*turn);
     }
-    turns.extend((!turns.is_empty()).then_some(Around));
+    if !turns.is_empty() {
+        turns.extend([Around; BEHIND]);
+    }
     turns
 }
 
@@ -222,7 +228,10 @@ fn candidates<'a>(
         let outside = gathered.outside.get(&finding.trial.moment).map(|i| (i.execution, i.insn));
         // Where a call is that handed a number over, no node tells.
         let at = in_slice.or(outside).filter(|_| cut.is_none_or(|cut| !cut.handed_over));
-        let foreign = !places.is_own(shown);
+        let foreign = (!places.is_own(shown)).then(|| places.of(shown));
+        if foreign.is_some() {
+            shown = call_from_own_code(at, sites, places).unwrap_or(shown);
+        }
         list.push(Candidate {
             finding,
             moment,
@@ -239,6 +248,12 @@ fn candidates<'a>(
     }
     weigh_arm(gathered, &mut list);
     list
+}
+
+/// The innermost call from the program's own code that led to an execution.
+fn call_from_own_code(at: Option<(u32, u16)>, sites: Option<&Sites<'_>>, places: &mut Places<'_>) -> Option<u64> {
+    let ((execution, insn), sites) = at.zip(sites)?;
+    calls::innermost_of(sites, sites.segment(execution, insn)?, |pc| places.is_own(pc))
 }
 
 /// The smaller change comes with its branch, and before it: it happened later.
@@ -258,10 +273,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_repairs_are_told_and_one_line_around_the_first_behind_them() {
+    fn all_repairs_are_told_and_lines_around_the_first_behind_them() {
         assert_eq!(turns(0, false), []);
-        assert_eq!(turns(1, false), [Repair, Around]);
-        assert_eq!(turns(4, false), [Repair, Repair, Repair, Around, Repair, Around]);
+        assert_eq!(turns(1, false), [Repair, Around, Around, Around]);
+        assert_eq!(turns(4, false), [Repair, Repair, Repair, Around, Repair, Around, Around, Around]);
         for easy in [false, true] {
             let told = turns(50, easy).into_iter().filter(|t| *t == Repair).count();
             assert_eq!(told, 50, "{easy}");

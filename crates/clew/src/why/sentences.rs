@@ -22,7 +22,8 @@ impl Altered<'_> {
     /// The clause that "the program does what is expected" follows.
     pub fn what(&self, places: &mut Places<'_>) -> String {
         let Altered { gathered, c, replacement, .. } = *self;
-        let line = c.place.line.map_or_else(|| c.place.address.clone(), |l| format!("line {l}"));
+        let own = || c.place.line.map_or_else(|| c.place.address.clone(), |l| format!("line {l}"));
+        let line = c.foreign.as_ref().map_or_else(own, |inside| format!("{} inside", inside.short()));
         let which = self.which();
         match (&c.finding.trial.change, replacement) {
             (_, Some(r)) if c.is_cut => self.cut(&line, r, places),
@@ -67,7 +68,8 @@ impl Altered<'_> {
 
     /// The change itself.
     pub fn alteration(&self) -> String {
-        let (address, trial) = (&self.c.place.address, &self.c.finding.trial);
+        let (place, trial) = (self.c.foreign.as_ref().unwrap_or(&self.c.place), &self.c.finding.trial);
+        let address = &place.address;
         match &trial.change {
             Change::Flip if self.numbered => format!("flip {address}#{}", self.instance.0),
             Change::Flip => format!("flip {address} at {}", trial.moment),

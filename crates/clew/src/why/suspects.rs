@@ -20,7 +20,7 @@ pub struct Beside {
     pub towards: bool,
 }
 
-/// Lines around the best cause: what it leads to, and what its values come from, in turn.
+/// Lines around the best cause: what its values come from, and what it leads to, in turn.
 pub fn around(
     candidates: &[Candidate<'_>],
     symptom: Option<&Symptom>,
@@ -56,7 +56,7 @@ pub fn around(
     made.sort_by_key(|n| (n.distance, std::cmp::Reverse(n.execution)));
     let back = shown(made, None, false);
     // A wrong number only travels on.
-    if best.told { back } else { order::interleave(forth, back, 1) }
+    if best.told { back } else { order::interleave(back, forth, 1) }
 }
 
 /// Own lines of these calls, each once.

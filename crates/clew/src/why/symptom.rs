@@ -5,6 +5,7 @@ use crate::case::{Case, Refusal, input, numbers};
 use crate::cli::Slice as Options;
 use crate::slice::criterion::{Finder, Start};
 use crate::slice::facts::Program;
+use crate::slice::outputs::last_write;
 use crate::slice::{original_paths, stacks, tracing};
 use diagnose::order::Influence;
 use diagnose::{Failure, Fault, Stream};
@@ -65,9 +66,17 @@ pub fn start(case: &Case<'_>, session: &mut Session, stop: &mut dyn FnMut() -> b
     let options = criterion(case);
     let mut finder =
         Finder { options: &options, recording, unit: case.unit, session, images: &images, interrupted: stop };
+    if case.other_writer().is_some()
+        && let Some((moment, at, bytes)) = last_write(recording, case.unit)
+    {
+        // What others made of it is not known; what it wrote is.
+        finder.session.seek(moment, finder.interrupted).map_err(Refusal::internal)?;
+        let criterion = Criterion { memory: vec![(at, bytes)], ..Criterion::default() };
+        return Ok(Start::new(moment, criterion, "what it wrote last".into()));
+    }
     let found = finder.find_in(&case.written);
-    if matches!(failure, Failure::WrongFile { .. }) && found.is_err() {
-        // Who wrote the byte is not known, as of a file that was renamed.
+    if found.is_err() && (matches!(failure, Failure::WrongFile { .. }) || case.other_writer().is_some()) {
+        // Who wrote the byte is not known, as of a file that was renamed, or it is not the process that was named.
         let options = Options { output: Some("end".into()), ..Options::default() };
         return Finder { options: &options, ..finder }.find_in(&case.written);
     }
@@ -157,7 +166,7 @@ pub fn follow(
     let window = traced.builder.finish(&mut facts, calls, Prepare { bypass: true, frames: true });
     let is_missing = match &case.failing.failure {
         Failure::WrongFile { fault, .. } => matches!(fault, Fault::Absent | Fault::Missing { .. }),
-        other => matches!(other, Failure::Missing { .. } | Failure::Refused),
+        other => matches!(other, Failure::Missing { .. } | Failure::Refused) || case.other_writer().is_some(),
     };
     let how = slice::Options {
         most_nodes: MOST_NODES,

@@ -31,6 +31,8 @@ const SEEN: usize = 3;
 #[derive(Clone, Debug)]
 pub struct Store {
     pub execution: Predicate,
+    /// How often it ran before the symptom.
+    pub times: u64,
     /// Its node in the slice.
     pub node: u32,
     pub distance: u32,
@@ -80,6 +82,10 @@ impl Values {
         let noted = session.executions(&places, KEEP, before, stop).map_err(|e| e.to_string())?.0;
         let instances = near::align(&noted, before, &symptom.window);
         let nodes = Nodes::of(&symptom.slice, |pc| ends.contains_key(&pc));
+        let mut times: HashMap<u64, u64> = HashMap::new();
+        for p in &noted {
+            times.insert(p.moment.pc, p.instance);
+        }
         let mut stores = Vec::new();
         for (execution, instance) in noted.iter().zip(&instances) {
             let Some(instance) = instance else { continue };
@@ -90,7 +96,8 @@ impl Values {
             }
             let distance = symptom.slice.nodes[node as usize].distance;
             let next = Moment { tick: execution.moment.tick, pc: ends[&execution.moment.pc] };
-            stores.push(Store { execution: *execution, node, distance, addr, len, was: None, next });
+            let times = times[&execution.moment.pc];
+            stores.push(Store { execution: *execution, times, node, distance, addr, len, was: None, next });
         }
         let mut values = Values { stores: nearest(stores), ..Values::default() };
         values.choose(told, session, stop)?;

@@ -251,7 +251,8 @@ pub fn stack_limit() -> u64 {
 pub fn interpreter_of(program: &Program) -> Result<Option<Program>, LoadError> {
     let Some(path) = &program.elf.interpreter else { return Ok(None) };
     let fd = open_executable(AT_FDCWD, path)?;
-    opened(fd, path).map(Some)
+    let named = |e: LoadError| LoadError { message: alloc::format!("program interpreter {}", e.message), ..e };
+    opened(fd, path).map(Some).map_err(named)
 }
 
 /// An image in an open file, whose name is `path`.
@@ -262,7 +263,7 @@ pub fn opened(fd: u64, path: &[u8]) -> Result<Program, LoadError> {
         Ok(elf) => Ok(Program { fd, elf, path: path.to_vec(), argv: Vec::new() }),
         Err(e) => {
             close(fd);
-            Err(error(e.errno() as i64, alloc::format!("program interpreter {}: {e}", show(path))))
+            Err(error(e.errno() as i64, alloc::format!("{}: {e}", show(path))))
         }
     }
 }

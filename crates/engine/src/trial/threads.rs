@@ -13,6 +13,7 @@ use crate::syscalls::table::Args;
 use crate::threads::Thread;
 use crate::threads::record::{AltStack, SS_DISABLE};
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec::Vec;
 use model::serve::TrialEnd;
 
@@ -157,8 +158,22 @@ fn pass_time(e: &mut Engine) {
     }
     match next {
         Some(deadline) => trial(e).waited += deadline.saturating_sub(now).max(1),
-        None => super::ended(e, TrialEnd::Deadlocked),
+        None => {
+            let end = waits_outside(e).map_or(TrialEnd::Deadlocked, TrialEnd::Waits);
+            super::ended(e, end)
+        }
     }
+}
+
+/// The call with which a thread waits for something that only comes from outside, if one does.
+fn waits_outside(e: &mut Engine) -> Option<String> {
+    let waiting = &trial(e).threads.waiting;
+    let numbers: Vec<u32> = waiting.iter().filter(|(_, w)| matches!(w.0, Wait::Again)).map(|(n, _)| *n).collect();
+    // The call is made again, so its number is where the guest put it.
+    let call = |n: &u32| replay(e).threads.get(*n).map(|c| c.thread.saved.gpr[0]);
+    let found = numbers.iter().filter_map(call).find(|nr| super::calls::FROM_OUTSIDE.contains(nr))?;
+    let name = crate::syscalls::table::row(found).map_or("a call", |r| r.name);
+    Some(alloc::format!("{name} does not return, because nothing comes from outside"))
 }
 
 /// A thread that waits in vain for a futex gets the signal now that is still to come to it.

@@ -271,7 +271,7 @@ pub fn take(e: &mut Engine, fd: u64, len: usize) -> Option<Vec<u8>> {
                 let what = alloc::format!(
                     "it reads on from descriptor {fd} behind the {all} bytes that are known, and more might have come"
                 );
-                super::lost(e, what);
+                super::ended(e, model::serve::TrialEnd::Waits(what));
             }
             *at += n;
             Some(input.bytes[*at - n..*at].to_vec())

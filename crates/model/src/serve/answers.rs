@@ -189,6 +189,10 @@ impl Writer {
                 self.u8(5);
                 self.str(why);
             }
+            TrialEnd::Waits(why) => {
+                self.u8(6);
+                self.str(why);
+            }
         }
     }
 }
@@ -216,6 +220,7 @@ impl Reader<'_> {
             3 => TrialEnd::Deadlocked,
             4 => TrialEnd::OutOfMemory,
             5 => TrialEnd::Lost(self.str()?),
+            6 => TrialEnd::Waits(self.str()?),
             _ => return None,
         })
     }

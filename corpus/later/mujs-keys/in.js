@@ -1,0 +1,1 @@
+print(Object.keys(["a", "b", "c"]).join(","));
