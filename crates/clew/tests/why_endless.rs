@@ -48,6 +48,20 @@ fn a_server_that_waits_for_what_comes_from_outside_is_alive() {
 }
 
 #[test]
+fn a_loop_that_never_ends_is_found_behind_long_work_and_its_repair_may_take_long() {
+    let place = Place::new("why-late");
+    let program = compile_at("why_late", "-O0", &place.folder);
+    std::fs::write(place.folder.join("expected"), "24000012\n").expect("the file can be written");
+    let options = ["--budget", "80s", "--timeout", "1s", "--expect", "expected"];
+    let answer = why(&place, &options, &program, &[], b"");
+    assert_eq!(answer["failure"], "it does not end");
+    assert_eq!(answer["candidates"][0]["line"], line_with("why_late", "if (argc < 2)"), "{answer:#}");
+    proved(&answer, "why_late", "if (argc < 2)");
+    assert!(answer["time"].to_string().contains("branches for longer"), "{answer:#}");
+    place.done();
+}
+
+#[test]
 fn a_program_that_prints_for_ever_is_ended_because_its_output_is_wrong() {
     let place = Place::new("why-prints");
     let program = compile_at("why_endless", "-O0", &place.folder);

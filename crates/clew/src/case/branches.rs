@@ -3,11 +3,9 @@
 use super::{Case, Refusal, is_raised, numbers};
 use crate::slice::facts::Program;
 use crate::why::symptom;
-use crate::written::Written;
 use ::slice::Facts;
 use diagnose::{End, Failure};
 use model::serve::{Moment, Predicate};
-use recording::UnitName;
 use session::Session;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -197,13 +195,11 @@ pub fn nth(
 }
 
 /// How far to look for branches, one round after the other. A program that hangs in a loop has executed the same few
-/// branches again and again since. Where the loop begins is not known, but not before the last system call: the search
-/// begins shortly behind it, and goes further if it must.
-pub fn rounds(failure: &Failure, written: &Written, unit: UnitName) -> Vec<Option<Moment>> {
-    if *failure != Failure::Hang {
+/// branches again and again since: the search begins shortly behind the first ones, and goes further if it must.
+pub fn rounds(case: &Case<'_>) -> Vec<Option<Moment>> {
+    if case.failing.failure != Failure::Hang {
         return vec![None];
     }
-    let last = written.last_call(unit);
-    let ticks = (0..8).map(|n| last + (64 << (2 * n)));
+    let ticks = (0..8).map(|n| case.onset.tick + (64 << (2 * n)));
     ticks.map(|tick| Some(Moment { tick, pc: 0 })).chain([None]).collect()
 }

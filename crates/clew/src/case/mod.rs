@@ -11,6 +11,7 @@ pub mod branches;
 mod check;
 mod choose;
 mod code;
+mod hang;
 mod hopeless;
 pub mod input;
 mod interrupt;
@@ -42,6 +43,7 @@ pub use branches::Branches;
 pub use check::{LONGEST as LONGEST_CHECK, run_check, run_check_of, works as check_works};
 pub use choose::{is_from_outside, main_unit, numbers};
 pub use code::{At, Code, Place, Where};
+pub use hang::Onset;
 pub use interrupt::{interruption, is_raised};
 pub use left::Left;
 pub use make::{Cut, Made, Patience, Waiting};
@@ -149,6 +151,8 @@ pub struct Case<'a> {
     pub failing: Failing,
     pub oracle: Oracle,
     pub code: Code,
+    /// Since when it hangs, if it does.
+    pub onset: Onset,
     /// The user's own check.
     pub script: Option<&'a str>,
     /// Of all input only these bytes count.
@@ -183,6 +187,9 @@ impl<'a> Case<'a> {
         session.want_files(left.wanted());
         let maps = session.maps().map_err(Refusal::internal)?;
         let code = Code::find(recording, &unit, &maps).map_err(Refusal::internal)?;
+        let until = begun + ask.budget / 4;
+        let mut stop = || Instant::now() > until || is_raised(&ready.interrupted);
+        let onset = Onset::find(&failing.failure, &mut session, written.last_call(unit), &mut stop);
         let case = Case {
             opened,
             written,
@@ -191,6 +198,7 @@ impl<'a> Case<'a> {
             failing,
             oracle,
             code,
+            onset,
             script: ask.oracle.check.as_deref(),
             input: ask.input,
             interrupted: ready.interrupted.clone(),

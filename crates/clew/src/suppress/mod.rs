@@ -66,7 +66,7 @@ impl Job<'_> {
         };
         let last = self.last_branches(&case, &mut session)?;
         let witness = case.witness(&mut session, &last);
-        let hangs_at = branches::rounds(&case.failing.failure, &case.written, case.unit)[0];
+        let hangs_at = branches::rounds(&case)[0];
         let mut bench = case.bench(session, hangs_at, witness);
         let place = self.at.is_some();
         let plan = Plan { all: self.options.all || place, tell: place, ..Plan::default() };

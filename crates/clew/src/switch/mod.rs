@@ -73,7 +73,7 @@ impl Job<'_> {
         let rounds = match &self.at {
             // What is named is looked for in the whole run.
             Some(_) => vec![None],
-            None => branches::rounds(&case.failing.failure, &case.written, case.unit),
+            None => branches::rounds(&case),
         };
         let found = self.branches(&case, &mut session, &ranges, rounds[0])?;
         let witness = match &self.at {

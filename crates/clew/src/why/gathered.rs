@@ -6,7 +6,7 @@ use super::places::Places;
 use super::values::Values;
 use crate::case::Branches;
 use diagnose::order::Influence;
-use diagnose::{Finding, Search};
+use diagnose::{Finding, Search, Verdict};
 use model::serve::Moment;
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
@@ -66,6 +66,11 @@ impl Gathered {
     /// Is there a proved cause in the program's own code of which the output did not tell how to repair it?
     pub fn has_proof(&self, places: &mut Places<'_>) -> bool {
         self.search.critical.iter().any(|f| f.is_proved() && !self.is_told(f) && places.is_own(f.trial.moment.pc))
+    }
+
+    /// Did one of the trials repair the run that were told behind so many?
+    pub fn has_repair_since(&self, told: usize) -> bool {
+        self.search.told[told..].iter().any(|(_, verdict, _)| *verdict == Verdict::Fixed)
     }
 
     /// Notes what time went into.

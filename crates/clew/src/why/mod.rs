@@ -33,7 +33,7 @@ use crate::startup::Startup;
 use crate::status;
 use causes::Telling;
 use diagnose::order::{self, Known};
-use diagnose::{Change, Failure, Finding, Plan, Search, Trial};
+use diagnose::{Change, End, Failure, Finding, Plan, Search, Trial, Verdict};
 use gathered::Gathered;
 use model::serve::Moment;
 use near::Nodes;
@@ -144,6 +144,8 @@ const SELDOM: u64 = 8;
 const FEW: usize = 1000;
 /// However small the budget is, the way to the symptom may take so long: without it there is no answer at all.
 const LEAST_WAY: Duration = Duration::from_secs(2);
+/// Ticks that a change of a run that hangs is tried for at first.
+const SHORT: u64 = 2_000_000;
 /// What is kept for ranking and telling, in hundredths of the budget.
 const TELLING: u32 = 12;
 
@@ -231,7 +233,7 @@ impl<'a> Searching<'a> {
         let budget = self.job.options.search.budget;
         self.job.say("counting branches");
         let begun = Instant::now();
-        let rounds = branches::rounds(&self.case.failing.failure, &self.case.written, self.case.unit);
+        let rounds = branches::rounds(self.case);
         let hangs = rounds.len() > 1;
         let upto = if hangs { Some(moment) } else { None };
         let mut count = |ranges: &[(u64, u64)], whole: bool| {
@@ -363,7 +365,38 @@ impl<'a> Searching<'a> {
     }
 
     /// Tries these for at most so long; answers how many were tried.
+    ///
+    /// Most changes of a run that hangs leave it hanging, and each lasts as long as a trial may. What repairs it mostly ends
+    /// soon: so all of them are tried for a short time first, and those that go on again if there is time.
     fn search(
+        &mut self,
+        bench: &mut Bench<'_>,
+        what: &str,
+        trials: &[Trial],
+        within: Duration,
+        all: bool,
+    ) -> Result<usize, Refusal> {
+        let until = Instant::now() + within;
+        let long = bench.budget.limits.ticks;
+        if !bench.hangs || long <= SHORT {
+            return self.search_once(bench, what, trials, within, all);
+        }
+        bench.budget.limits.ticks = SHORT;
+        let told = self.gathered.search.told.len();
+        let tried = self.search_once(bench, what, trials, within, all);
+        bench.budget.limits.ticks = long;
+        let tried = tried?;
+        let going_on = |(_, _, end): &&(Trial, Verdict, End)| *end == End::StillRunning;
+        let again = self.gathered.search.told[told..].iter().filter(going_on).map(|(t, ..)| t.clone());
+        let again: Vec<Trial> = again.collect();
+        if tried == trials.len() && !self.gathered.has_repair_since(told) {
+            let left = until.saturating_duration_since(Instant::now());
+            self.search_once(bench, &format!("{what} for longer"), &again, left, all)?;
+        }
+        Ok(tried)
+    }
+
+    fn search_once(
         &mut self,
         bench: &mut Bench<'_>,
         what: &str,

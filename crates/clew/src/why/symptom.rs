@@ -28,8 +28,6 @@ const WIDER: Duration = Duration::from_secs(5);
 const MOST_FRAMES: usize = 64;
 /// Arguments, at most: more is something else.
 const MOST_ARGUMENTS: u64 = 100_000;
-/// Ticks behind the last system call of a program that hangs: by then it goes round and round.
-const HANGS_AFTER: u64 = 100_000;
 
 /// What the symptom depended on.
 pub struct Symptom {
@@ -85,7 +83,7 @@ pub fn start(case: &Case<'_>, session: &mut Session, stop: &mut dyn FnMut() -> b
 
 /// A program that hangs: what keeps it going.
 fn hang(case: &Case<'_>, session: &mut Session, stop: &mut dyn FnMut() -> bool) -> Result<Start, Refusal> {
-    let tick = case.written.last_call(case.unit) + HANGS_AFTER;
+    let tick = case.onset.settled();
     let end = case.opened.recording.unit(&case.unit).ok().and_then(|u| u.end).map_or(u64::MAX, |e| e.tick);
     match tick < end {
         true => session.seek_tick(tick, stop),
