@@ -240,7 +240,11 @@ fn an_endless_loop_is_traced_to_what_made_it_endless() {
 
 #[test]
 fn a_program_that_waits_for_ever_is_traced_to_what_made_it_wait() {
-    check_why("waits.c", &["--timeout", "1s"], &[], Some("ready\ndone\n"));
+    let answer = check_why("waits.c", &["--timeout", "1s"], &[], Some("ready\ndone\n"));
+    assert_eq!(
+        answer["failure"],
+        format!("it does not end: it waits in pause at waits.c:{}", 1 + marks("waits.c")[0].line)
+    );
 }
 
 #[test]
@@ -252,6 +256,7 @@ fn what_hangs_in_a_step_is_searched_itself_and_ended_with_its_script() {
     let answer = failing.answer(&["sh", "steps.sh"]);
     let failure = answer["failure"].as_str().expect("a clause");
     assert!(failure.starts_with("it does not end, in endless (process "), "{failure}");
+    assert!(failure.contains("): it goes round and round at endless.c:"), "{failure}");
     assert_eq!(left(&program.to_string_lossy()), Vec::<String>::new(), "nothing goes on");
     place.done();
 }

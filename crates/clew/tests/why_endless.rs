@@ -49,15 +49,32 @@ fn a_server_that_waits_for_what_comes_from_outside_is_alive() {
 
 #[test]
 fn a_loop_that_never_ends_is_found_behind_long_work_and_its_repair_may_take_long() {
-    let place = Place::new("why-late");
+    let place = Place::new("why-behind-work");
     let program = compile_at("why_late", "-O0", &place.folder);
     std::fs::write(place.folder.join("expected"), "24000012\n").expect("the file can be written");
     let options = ["--budget", "80s", "--timeout", "1s", "--expect", "expected"];
     let answer = why(&place, &options, &program, &[], b"");
-    assert_eq!(answer["failure"], "it does not end");
+    let line = line_with("why_late", "i != 9");
+    let failure = answer["failure"].as_str().expect("a clause");
+    assert!(failure.starts_with("it does not end: it goes round and round at "), "{failure}");
+    assert!(failure.ends_with(&format!("/why_late.c:{line}")), "{failure}");
     assert_eq!(answer["candidates"][0]["line"], line_with("why_late", "if (argc < 2)"), "{answer:#}");
     proved(&answer, "why_late", "if (argc < 2)");
     assert!(answer["time"].to_string().contains("branches for longer"), "{answer:#}");
+    place.done();
+}
+
+#[test]
+fn threads_that_wait_for_each_other_are_told_with_what_they_wait_in() {
+    let place = Place::new("why-deadlock");
+    let program = compile_at("why_deadlock", "-O0", &place.folder);
+    let answer = why(&place, &["--budget", "20s", "--timeout", "1s"], &program, &[], b"");
+    let failure = answer["failure"].as_str().expect("a clause");
+    assert!(failure.starts_with("it does not end: all its 3 threads wait: one in pthread_"), "{failure}");
+    for text in ["waits forth", "waits back", "waits for both"] {
+        let place = format!("/why_deadlock.c:{}", line_with("why_deadlock", text));
+        assert!(failure.contains(&place), "{place}: {failure}");
+    }
     place.done();
 }
 
@@ -80,7 +97,8 @@ fn a_recording_takes_no_longer_than_the_search_may() {
     let place = Place::new("why-late");
     let program = compile_at("why_endless", "-O0", &place.folder);
     let answer = why(&place, &["--budget", "2s"], &program, &["silent"], b"");
-    assert_eq!(answer["failure"], "it does not end");
+    let failure = answer["failure"].as_str().expect("a clause");
+    assert!(failure.starts_with("it does not end: it goes round and round at "), "{failure}");
     let limit = "it was still running after 5 s and was ended; --timeout says how long it may take";
     assert!(answer["limits"].to_string().contains(limit), "{answer:#}");
     place.done();

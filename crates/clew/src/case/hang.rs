@@ -62,6 +62,14 @@ impl Onset {
     }
 }
 
+/// Is a thread that stands here in a system call? One that is under way has not returned.
+pub fn is_in_call(session: &Session, pc: u64) -> bool {
+    [pc, pc.wrapping_sub(2)].into_iter().any(|at| {
+        let mut bytes = [0; 2];
+        session.read(GuestAddr(at), &mut bytes).is_ok_and(|n| n == 2) && bytes == SYSCALL
+    })
+}
+
 struct Looking<'a> {
     session: &'a mut Session,
     stop: &'a mut dyn FnMut() -> bool,
@@ -74,7 +82,7 @@ impl Looking<'_> {
     fn onset(&mut self) -> Option<Onset> {
         self.session.seek_end(self.stop).ok()?;
         let end = self.session.moment().tick;
-        if end < 4 * STRETCH || self.is_in_call() {
+        if end < 4 * STRETCH || is_in_call(self.session, self.session.moment().pc) {
             return None;
         }
         let last = end - STRETCH;
@@ -97,15 +105,6 @@ impl Looking<'_> {
         let tick = before.map_or(between.start, |p| p.moment.tick);
         let settles_after = (ROUNDS * STRETCH / seldom).clamp(LEAST, SETTLES_AFTER);
         (!(self.stop)()).then_some(Onset { tick, settles_after })
-    }
-
-    /// Does it wait? A call that is under way has not returned.
-    fn is_in_call(&self) -> bool {
-        let pc = self.session.moment().pc;
-        [pc, pc.wrapping_sub(2)].into_iter().any(|at| {
-            let mut bytes = [0; 2];
-            self.session.read(GuestAddr(at), &mut bytes).is_ok_and(|n| n == 2) && bytes == SYSCALL
-        })
     }
 
     /// Where the loop begins, to the length of a sample, if it is not there at the beginning of a stretch, but at its end.

@@ -43,7 +43,7 @@ pub use branches::Branches;
 pub use check::{LONGEST as LONGEST_CHECK, run_check, run_check_of, works as check_works};
 pub use choose::{is_from_outside, main_unit, numbers};
 pub use code::{At, Code, Place, Where};
-pub use hang::Onset;
+pub use hang::{Onset, is_in_call};
 pub use interrupt::{interruption, is_raised};
 pub use left::Left;
 pub use make::{Cut, Made, Patience, Waiting};

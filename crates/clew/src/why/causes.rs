@@ -109,7 +109,7 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
         recording: case.name(),
         process: case.unit.to_string(),
         command: case.command(),
-        failure: case.with_subject(describe(case, places, &gathered.stack)),
+        failure: describe(case, places, &gathered),
         difference: difference(case),
         causes,
         needed,
@@ -400,20 +400,22 @@ fn closer(case: &Case<'_>, place: &Place, moment: Option<Moment>) -> String {
 }
 
 /// What is wrong, in one clause.
-fn describe(case: &Case<'_>, places: &mut Places<'_>, stack: &[u64]) -> String {
-    match &case.failing.failure {
+fn describe(case: &Case<'_>, places: &mut Places<'_>, gathered: &Gathered) -> String {
+    let what = match &case.failing.failure {
         Failure::Crash { signal, pc } => {
             let name = session::signal_name(*signal as i32);
             match places.is_own(*pc) {
                 true => format!("it dies of {name} at {}", places.of(*pc).short()),
-                false => match stack.iter().find(|pc| places.is_own(**pc)) {
+                false => match gathered.stack.iter().find(|pc| places.is_own(**pc)) {
                     Some(caller) => format!("it dies of {name} in what {} calls", places.of(*caller).short()),
                     None => format!("it dies of {name}"),
                 },
             }
         }
         other => other.to_string(),
-    }
+    };
+    let what = case.with_subject(what);
+    gathered.standing.as_ref().map_or_else(|| what.clone(), |standing| format!("{what}: {standing}"))
 }
 
 pub fn difference(case: &Case<'_>) -> Option<Difference> {

@@ -30,6 +30,8 @@ pub struct Gathered {
     pub loops: HashSet<u64>,
     /// Calls that were under way when the program died, the innermost first.
     pub stack: Vec<u64>,
+    /// Where a run that does not end stands.
+    pub standing: Option<String>,
     pub limits: Vec<String>,
     /// What the time went into.
     pub phases: Vec<(String, f64)>,
@@ -48,6 +50,7 @@ impl Gathered {
             arm: None,
             loops: HashSet::new(),
             stack: Vec::new(),
+            standing: None,
             limits,
             phases: Vec::new(),
         }

@@ -11,6 +11,7 @@ mod arms;
 mod calls;
 mod causes;
 mod cut;
+mod forced;
 mod functions;
 mod gathered;
 mod loops;
@@ -18,6 +19,7 @@ pub mod near;
 pub mod places;
 mod rank;
 mod sentences;
+mod standing;
 mod suspects;
 pub mod symptom;
 mod told;
@@ -32,16 +34,15 @@ use crate::slice::lines::Squash;
 use crate::startup::Startup;
 use crate::status;
 use causes::Telling;
-use diagnose::order::{self, Known};
-use diagnose::{Change, End, Failure, Finding, Plan, Search, Trial, Verdict};
+use diagnose::order;
+use diagnose::{End, Failure, Finding, Plan, Search, Trial, Verdict};
 use gathered::Gathered;
 use model::serve::Moment;
-use near::Nodes;
+use near::Near;
 use places::Places;
 use rank::Ranking;
 use report::Report;
 use session::{EngineProgram, Session};
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use symptom::Symptom;
 use told::Told;
@@ -165,11 +166,12 @@ impl Job<'_> {
         let died = matches!(case.failing.failure, Failure::Crash { .. });
         let stack = if died { symptom::stack(&case, &session) } else { Vec::new() };
         let mut places = Places::new(&mapped);
+        let standing = standing::clause(&case, &session, &mut places);
         let ranges = places.own_code(&session)?;
         let followed =
             symptom::follow(&case, &mut session, start, &mapped, &told, share(self.options.search.budget, 30));
         let mut gathered = Gathered::new(case.known_limits());
-        gathered.stack = stack;
+        (gathered.stack, gathered.standing) = (stack, standing);
         let symptom = followed.map_err(|why| gathered.limits.push(format!("no dependences are known: {why}"))).ok();
         gathered.spent("dependences", case.begun);
         let mut search = Searching { job: self, case: &case, gathered: &mut gathered };
@@ -250,7 +252,7 @@ impl<'a> Searching<'a> {
         let witness = self.case.witness(&mut session, &found);
         self.gathered.spent("counting branches", begun);
         let mut bench = self.case.bench(session, rounds[0], witness);
-        let near = distances(symptom, &found);
+        let near = Near::of(symptom, &found);
         let (order, first) = order::prior(&found.list, &near.known);
         let flips: Vec<Trial> = order.iter().map(|n| Trial::flip(found.list[*n].moment)).collect();
         let influence = found.list.iter().map(|p| p.moment).zip(near.known.iter().map(|k| k.influence));
@@ -277,7 +279,7 @@ impl<'a> Searching<'a> {
         // A branch that goes one way for good is many changes: one value may do as well.
         let one_will_do = self.gathered.has_proof(places);
         if !one_will_do {
-            let forced = self.forced(&found, &near.known);
+            let forced = forced::trials(&found, &near.known);
             self.search(&mut bench, "branches for good", &forced, share(budget, 12), true)?;
         }
         if !one_will_do {
@@ -429,68 +431,6 @@ impl<'a> Searching<'a> {
         self.gathered.spent(what, begun);
         Ok(tried)
     }
-
-    /// Branches that go one way for good, from their first execution on: the way they did not always go.
-    fn forced(&self, found: &Branches, known: &[Known]) -> Vec<Trial> {
-        struct Site {
-            first: Moment,
-            distance: u32,
-            taken: bool,
-            passed: bool,
-            times: u64,
-        }
-        let mut sites: HashMap<u64, Site> = HashMap::new();
-        for (p, k) in found.list.iter().zip(known) {
-            let new = Site { first: p.moment, distance: u32::MAX, taken: false, passed: false, times: 0 };
-            let site = sites.entry(p.moment.pc).or_insert(new);
-            site.distance = site.distance.min(k.distance.unwrap_or(u32::MAX));
-            site.taken |= p.taken;
-            site.passed |= !p.taken;
-            site.times += 1;
-        }
-        // Once is what a flip does. Those that the symptom is not known to depend on are last: what stores through
-        // pointers might have done is not known.
-        let mut list: Vec<Site> = sites.into_values().filter(|s| s.times > 1).collect();
-        list.sort_by_key(|s| (s.distance, s.first));
-        let ways = |s: &Site| {
-            let way = |taken: bool| Trial { moment: s.first, change: Change::Force(taken) };
-            [s.passed.then(|| way(true)), s.taken.then(|| way(false))]
-        };
-        list.iter().flat_map(ways).flatten().collect()
-    }
-}
-
-/// Where executed branches are in the slice.
-struct Near {
-    known: Vec<Known>,
-    nodes: HashMap<Moment, u32>,
-    /// Those that are in the window only.
-    outside: HashMap<Moment, slice::Instance>,
-}
-
-/// How far each execution of a branch is from the symptom.
-fn distances(symptom: Option<&Symptom>, found: &Branches) -> Near {
-    let known = vec![Known::default(); found.list.len()];
-    let mut near = Near { known, nodes: HashMap::new(), outside: HashMap::new() };
-    let Some(s) = symptom else { return near };
-    let pcs: std::collections::HashSet<u64> = found.list.iter().map(|p| p.moment.pc).collect();
-    let nodes = Nodes::of(&s.slice, |pc| pcs.contains(&pc));
-    let aligned = near::align(&found.list, s.start.moment, &s.window);
-    for (n, instance) in aligned.iter().enumerate() {
-        let Some(instance) = instance else { continue };
-        let known = &mut near.known[n];
-        known.influence = s.influence(instance.execution);
-        known.vouched = s.vouched.has(instance.execution, instance.insn);
-        match nodes.at(instance) {
-            Some(node) => {
-                known.distance = Some(s.slice.nodes[node as usize].distance);
-                near.nodes.insert(found.list[n].moment, node);
-            }
-            None => drop(near.outside.insert(found.list[n].moment, *instance)),
-        }
-    }
-    Known::settle(&mut near.known);
-    near
 }
 
 /// The order PRIOR for these executions of branches: indices.
@@ -506,6 +446,6 @@ pub fn prior(
     let start = symptom::start(case, session, &mut stop)?;
     let mapped = symptom::mapped(case, session)?;
     let symptom = symptom::follow(case, session, start, &mapped, &told, within).map_err(Refusal::internal)?;
-    let near = distances(Some(&symptom), found);
+    let near = Near::of(Some(&symptom), found);
     Ok(order::prior(&found.list, &near.known).0)
 }

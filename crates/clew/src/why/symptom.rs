@@ -119,8 +119,12 @@ fn criterion(case: &Case<'_>) -> Options {
 
 /// Addresses of the calls that are under way now, the innermost first.
 pub fn stack(case: &Case<'_>, session: &Session) -> Vec<u64> {
+    stack_of(case, session, session.place().thread)
+}
+
+/// The same of any thread.
+pub fn stack_of(case: &Case<'_>, session: &Session, thread: u32) -> Vec<u64> {
     let recording = &case.opened.recording;
-    let thread = session.place().thread;
     let Ok(scene) = session.scene(recording, &session::images_of(recording), thread) else { return Vec::new() };
     image::backtrace(&scene, MOST_FRAMES).frames.iter().map(|f| f.at.0).collect()
 }
