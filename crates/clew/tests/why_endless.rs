@@ -65,6 +65,22 @@ fn a_loop_that_never_ends_is_found_behind_long_work_and_its_repair_may_take_long
 }
 
 #[test]
+fn nothing_is_proved_of_a_process_that_another_one_waits_for() {
+    let place = Place::new("why-child");
+    let program = compile_at("why_child", "-O0", &place.folder);
+    std::fs::write(place.folder.join("expected"), "start\ndone 0\n").expect("the file can be written");
+    let answer = why(&place, &["--budget", "20s", "--timeout", "1s", "--expect", "expected"], &program, &[], b"");
+    let failure = answer["failure"].as_str().expect("a clause");
+    let line = line_with("why_child", "steps over it");
+    assert!(failure.ends_with(&format!("why_child.c:{line}")), "{failure}");
+    // The child that goes the parent's way prints what the parent should, and the parent would print it too.
+    let causes = answer["candidates"].as_array().expect("a list");
+    assert!(causes.iter().all(|c| c["status"] == "suspected"), "{answer:#}");
+    assert!(causes.iter().any(|c| c["line"] == line), "{answer:#}");
+    place.done();
+}
+
+#[test]
 fn threads_that_wait_for_each_other_are_told_with_what_they_wait_in() {
     let place = Place::new("why-deadlock");
     let program = compile_at("why_deadlock", "-O0", &place.folder);

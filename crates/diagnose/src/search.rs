@@ -26,11 +26,13 @@ pub struct Plan {
     pub all: bool,
     /// Keep the verdict of every trial.
     pub tell: bool,
+    /// Why nothing is proved, whatever the controls say.
+    pub doubt: Option<&'static str>,
 }
 
 impl Default for Plan {
     fn default() -> Plan {
-        Plan { batch: 64, most: 100_000, all: false, tell: false }
+        Plan { batch: 64, most: 100_000, all: false, tell: false, doubt: None }
     }
 }
 
@@ -122,7 +124,7 @@ pub fn search(
         }
         let size = plan.batch.max(1).min(plan.most - search.tried).min(left.len());
         let (batch, behind) = left.split_at(size);
-        let tried = Batch { trials, batch, failing, oracle, tell: plan.tell }.run(&mut search)?;
+        let tried = Batch { trials, batch, failing, oracle, plan }.run(&mut search)?;
         progress(&search);
         if tried < size {
             search.stopped = trials.stop();
@@ -140,7 +142,7 @@ struct Batch<'a> {
     batch: &'a [Trial],
     failing: &'a Failing,
     oracle: &'a Oracle,
-    tell: bool,
+    plan: &'a Plan,
 }
 
 /// What came of the trials of a batch, by their number.
@@ -163,6 +165,7 @@ impl Batch<'_> {
             }
         }
         let doubt = self.hear_controls(&list[..controls], &outcomes, search);
+        let doubt = doubt.or_else(|| self.plan.doubt.map(str::to_owned));
         let mut tried = 0;
         for (n, trial) in list.iter().enumerate().skip(controls) {
             let Some(outcome) = outcomes.remove(&n) else { continue };
@@ -236,7 +239,7 @@ impl Batch<'_> {
             }
         }
         *search.tally.entry(verdict.name()).or_default() += 1;
-        if self.tell {
+        if self.plan.tell {
             search.told.push((trial.clone(), verdict.clone(), run.end.clone()));
         }
         let trial = trial.clone();
@@ -321,6 +324,19 @@ mod tests {
 
     fn found(search: &Search) -> Vec<(u64, bool)> {
         search.critical.iter().map(|f| (f.trial.moment.tick, f.is_proved())).collect()
+    }
+
+    #[test]
+    fn nothing_is_proved_where_there_is_a_doubt_about_all() {
+        let mut script = Script { repairs: vec![2], ..Script::default() };
+        let oracle = Oracle { stdout: Some(b"good".into()), ..Oracle::default() };
+        let failure = Failure::WrongByte { stream: Stream::Stdout, offset: 0, expected: b'g', found: b'b' };
+        let failing = Failing { run: run("bad"), failure };
+        let candidates = [Trial { moment: Moment { tick: 2, pc: 1 }, change: Change::Flip }];
+        let plan = Plan { doubt: Some("others wait"), ..Plan::default() };
+        let result = search(&mut script, &candidates, &failing, &oracle, &plan, &mut |_| {}).expect("nothing fails");
+        assert_eq!(found(&result), [(2, false)]);
+        assert_eq!(result.critical[0].doubt.as_deref(), Some("others wait"));
     }
 
     #[test]

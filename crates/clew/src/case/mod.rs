@@ -187,7 +187,7 @@ impl<'a> Case<'a> {
         session.want_files(left.wanted());
         let maps = session.maps().map_err(Refusal::internal)?;
         let code = Code::find(recording, &unit, &maps).map_err(Refusal::internal)?;
-        let until = begun + ask.budget / 4;
+        let until = begun + ask.budget * 2 / 3;
         let mut stop = || Instant::now() > until || is_raised(&ready.interrupted);
         let onset = Onset::find(&failing.failure, &mut session, written.last_call(unit), &mut stop);
         let case = Case {
@@ -247,6 +247,14 @@ impl<'a> Case<'a> {
             subject if subject == "the program" => failure,
             subject => format!("{failure}, in {subject}"),
         }
+    }
+
+    /// Why no change of this process is proved to repair a run that hangs: another one waits for it, and would go on.
+    pub fn waits_for_others(&self) -> Option<&'static str> {
+        let is_other = choose::main_unit(&self.opened.recording) != Some(self.unit);
+        (is_other && self.failing.failure == Failure::Hang).then_some(
+            "the process that waits for this one did not go on in the trial: what it would do then is not known",
+        )
     }
 
     /// Who wrote the first wrong byte, if that is not the process that is searched: the user named another one.

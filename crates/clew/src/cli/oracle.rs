@@ -28,10 +28,10 @@ pub struct Oracle {
     #[arg(long)]
     pub no_crash: bool,
     /// It ends within this time; in trials, ticks count instead
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = some_time, allow_hyphen_values = true)]
     pub timeout: Option<Duration>,
     /// It is still going after this time, as a server is
-    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "timeout")]
+    #[arg(long, value_name = "TIME", value_parser = some_time, conflicts_with = "timeout", allow_hyphen_values = true)]
     pub alive: Option<Duration>,
     /// It writes and exits as this other program or version does, given the same arguments and input
     #[arg(long = "ref", value_name = "PROGRAM")]
@@ -61,6 +61,14 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     in_nanoseconds(text)
         .map(Duration::from_nanos)
         .ok_or_else(|| "write a number and ms, s, m or h, as in 60s or 1.5m".to_owned())
+}
+
+/// How long a program may take: none can do anything in no time.
+fn some_time(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|time| match time.is_zero() {
+        true => Err("write a time that is longer than 0".to_owned()),
+        false => Ok(time),
+    })
 }
 
 fn in_nanoseconds(text: &str) -> Option<u64> {
@@ -107,6 +115,7 @@ mod tests {
         for wrong in ["", "5", "s", "-1s", ".s", "1.s", ".5s", "1.5", "1.2.3s", "1e3s", "7 s", "9999999999999999999h"] {
             assert!(duration(wrong).is_err(), "{wrong:?}");
         }
+        assert!(some_time("0s").is_err() && some_time("1ms").is_ok());
     }
 
     #[test]

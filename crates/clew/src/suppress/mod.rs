@@ -69,7 +69,8 @@ impl Job<'_> {
         let hangs_at = branches::rounds(&case)[0];
         let mut bench = case.bench(session, hangs_at, witness);
         let place = self.at.is_some();
-        let plan = Plan { all: self.options.all || place, tell: place, ..Plan::default() };
+        let (all, doubt) = (self.options.all || place, case.waits_for_others());
+        let plan = Plan { all, tell: place, doubt, ..Plan::default() };
         let mut progress = |s: &Search| {
             let repairs = s.critical.len();
             self.say(&format!("{} of {} executions tried, {repairs} found", s.tried, trials.len()));

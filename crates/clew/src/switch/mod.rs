@@ -128,7 +128,8 @@ impl Job<'_> {
         singles: &mut Singles,
     ) -> Result<(), Refusal> {
         // Pairs are chosen by what each branch did alone.
-        let plan = Plan { all: self.options.all || self.at.is_some(), tell: true, ..Plan::default() };
+        let (all, doubt) = (self.options.all || self.at.is_some(), case.waits_for_others());
+        let plan = Plan { all, tell: true, doubt, ..Plan::default() };
         for (n, round) in rounds.iter().enumerate() {
             let tried = if n == 0 { None } else { singles.found.list.last().map(|p| p.moment) };
             if n > 0 {
@@ -177,7 +178,7 @@ impl Job<'_> {
         if search.left > 0 {
             limits.push(format!("{} branches were not tried alone, to leave time for pairs (--budget)", search.left));
         }
-        let plan = Plan { all: self.options.all, ..Plan::default() };
+        let plan = Plan { all: self.options.all, doubt: case.waits_for_others(), ..Plan::default() };
         let mut progress = |s: &Search| self.tell("pairs", s, trials.len());
         let more = diagnose::search(bench, &trials, &case.failing, &case.oracle, &plan, &mut progress);
         let more = more.map_err(Refusal::internal)?;

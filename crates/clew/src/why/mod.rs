@@ -147,6 +147,8 @@ const FEW: usize = 1000;
 const LEAST_WAY: Duration = Duration::from_secs(2);
 /// Ticks that a change of a run that hangs is tried for at first.
 const SHORT: u64 = 2_000_000;
+/// What a step that others need gets in any case, in hundredths of the budget.
+const LEAST: u32 = 3;
 /// What is kept for ranking and telling, in hundredths of the budget.
 const TELLING: u32 = 12;
 
@@ -238,8 +240,9 @@ impl<'a> Searching<'a> {
         let rounds = branches::rounds(self.case);
         let hangs = rounds.len() > 1;
         let upto = if hangs { Some(moment) } else { None };
+        let within = self.within(15);
         let mut count = |ranges: &[(u64, u64)], whole: bool| {
-            Branches::executed(self.case, &mut session, ranges, upto, whole, share(budget, 15))
+            Branches::executed(self.case, &mut session, ranges, upto, whole, within)
         };
         let mut found = count(ranges, false)?;
         if found.executed > found.list.len() as u64
@@ -301,6 +304,13 @@ impl<'a> Searching<'a> {
         Ok(bench)
     }
 
+    /// A part of the budget, in hundredths, as far as there is time; a little in any case, or nothing comes of what was done.
+    fn within(&self, percent: u32) -> Duration {
+        let budget = self.job.options.search.budget;
+        let left = self.case.until.saturating_duration_since(Instant::now());
+        share(budget, percent).min(left).max(share(budget, LEAST))
+    }
+
     /// Leaves out what the best branch let happen.
     fn arm(
         &mut self,
@@ -335,7 +345,7 @@ impl<'a> Searching<'a> {
         let Some(symptom) = symptom else { return };
         self.job.say("looking at values");
         let begun = Instant::now();
-        let until = begun + share(self.job.options.search.budget, 15);
+        let until = begun + self.within(15);
         let mut stop = || Instant::now() > until;
         match Values::find(symptom, told, &mut bench.session, &mut |pc| places.is_own(pc), &mut stop) {
             Ok(values) => self.gathered.values = values,
@@ -415,7 +425,7 @@ impl<'a> Searching<'a> {
             // What came before may have taken longer than it should; without any trial nothing is proved.
             bench.until = bench.until.max(begun + share(self.job.options.search.budget, 5));
         }
-        let plan = Plan { all, tell: true, ..Plan::default() };
+        let plan = Plan { all, tell: true, doubt: self.case.waits_for_others(), ..Plan::default() };
         let mut progress = |s: &Search| {
             let found = s.critical.len();
             self.job.say(&format!("{what}: {} of {} tried, {found} found", s.tried, trials.len()));

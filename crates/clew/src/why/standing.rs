@@ -52,7 +52,9 @@ fn wait(stack: &[u64], places: &mut Places<'_>) -> Option<String> {
 fn plain(function: &str) -> &str {
     let name = function.trim_start_matches('_');
     let name = name.strip_prefix("GI_").unwrap_or(name).trim_start_matches('_');
-    name.strip_prefix("libc_").unwrap_or(name)
+    let name = name.strip_prefix("libc_").or_else(|| name.strip_prefix("IO_")).unwrap_or(name);
+    // Joining is one function for all kinds of joining.
+    if name.starts_with("pthread_") && name.ends_with("join_ex") { "pthread_join" } else { name }
 }
 
 /// One clause about all threads, each wait once.
@@ -70,7 +72,11 @@ fn together(waiting: &[String]) -> String {
     let more = list.len().saturating_sub(MOST);
     let named = list.iter().take(MOST).map(|(wait, times)| format!("{} {wait}", number(*times)));
     let named = named.chain((more > 0).then(|| format!("others in {more} more places")));
-    format!("all its {} threads wait: {}", waiting.len(), named.collect::<Vec<_>>().join(", "))
+    let all = match waiting.len() {
+        2 => "both its threads".to_owned(),
+        n => format!("all its {n} threads"),
+    };
+    format!("{all} wait: {}", named.collect::<Vec<_>>().join(", "))
 }
 
 fn number(times: usize) -> String {
@@ -92,6 +98,7 @@ mod tests {
         check(&["in pause at a.c:1"], "it waits in pause at a.c:1");
         let expected = "all its 3 threads wait: one in join at a.c:1, 2 in lock at a.c:2";
         check(&["in join at a.c:1", "in lock at a.c:2", "in lock at a.c:2"], expected);
+        check(&["at a.c:1", "at a.c:2"], "both its threads wait: one at a.c:1, one at a.c:2");
         let many = ["at 1", "at 2", "at 3", "at 4", "at 5", "at 6"];
         check(&many, "all its 6 threads wait: one at 1, one at 2, one at 3, one at 4, others in 2 more places");
     }
@@ -99,8 +106,8 @@ mod tests {
     #[test]
     fn names_are_those_that_programs_call() {
         assert_eq!(
-            ["___pthread_mutex_lock", "__GI___libc_read", "pause"].map(plain),
-            ["pthread_mutex_lock", "read", "pause"]
+            ["___pthread_mutex_lock", "__GI___libc_read", "_IO_fgets", "__pthread_clockjoin_ex"].map(plain),
+            ["pthread_mutex_lock", "read", "fgets", "pthread_join"]
         );
     }
 }
