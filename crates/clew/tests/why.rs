@@ -201,6 +201,8 @@ fn a_stack_that_is_used_up_is_searched_in_time() {
     let answer = check_why("deep.c", &[], &[], Some("0\n"));
     let seconds = answer["time"]["seconds"].as_f64().expect("a time");
     assert!(seconds < 90.0, "a budget of {BUDGET} took {seconds} s");
+    let failure = answer["failure"].as_str().expect("what is wrong");
+    assert!(failure.ends_with(": its stack is used up, depth is under way again and again"), "{failure}");
 }
 
 #[test]
@@ -292,6 +294,7 @@ fn wrong_and_extra_output_and_a_wrong_exit_status_are_traced() {
 #[test]
 fn a_crash_and_a_failing_assertion_are_traced() {
     let answer = check_why("null.c", &[], &[], None);
+    assert!(!answer["failure"].as_str().expect("what is wrong").contains("stack is used up"), "{answer}");
     assert!(answer["failure"].as_str().is_some_and(|f| f.contains("SIGSEGV at null.c:")), "{}", answer["failure"]);
     check_why("insist.c", &[], &[], None);
 }

@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 
 /// Lines of the slice that are told, at most.
 const SLICE_LINES: usize = 4000;
+/// A number of dependences above this says nothing to anybody.
+const COUNTED: u32 = 1000;
 /// Calls on the stack that are named for each line of the slice.
 const CALLS_FOR_EACH_LINE: usize = 2;
 
@@ -370,6 +372,7 @@ fn suspected(case: &Case<'_>, line: &SliceLine, path: Vec<report::Step>) -> Caus
     let steps = match line.distance {
         0 => "it is where the failure shows".to_owned(),
         1 => "what is wrong depends on it directly".to_owned(),
+        n if n > COUNTED => "what is wrong depends on it, a long way back".to_owned(),
         n => format!("what is wrong depends on it, {n} dependences away"),
     };
     Cause {

@@ -1,20 +1,30 @@
-//! Where a run that does not end stands: in which calls its threads wait, or where it goes round.
+//! Where a run that does not end stands: in which calls its threads wait, or where it goes round. Of one that died, whether its
+//! stack was used up.
 //!
-//! May miss: who would have ended the wait.
+//! May miss: who would have ended the wait; a frame so large that it reaches beyond the guard below a stack.
 
 use super::places::Places;
 use super::symptom;
 use crate::case::{Case, is_in_call};
 use diagnose::Failure;
+use model::GuestAddr;
 use session::Session;
+use signal_hook::consts::signal::SIGSEGV;
+use std::collections::HashMap;
 
 /// Threads that are named, at most.
 const MOST: usize = 4;
+/// A function that is under way so often among the innermost calls calls itself, directly or through others.
+const AGAIN: usize = 16;
+/// Where the stack pointer is among the general registers.
+const RSP: usize = 4;
 
 /// A clause about the run where the session is; nothing if it ended by itself, or if nobody can tell.
 pub fn clause(case: &Case<'_>, session: &Session, places: &mut Places<'_>) -> Option<String> {
-    if case.failing.failure != Failure::Hang {
-        return None;
+    match case.failing.failure {
+        Failure::Hang => {}
+        Failure::Crash { signal, .. } if signal == SIGSEGV as u32 => return used_up(case, session, places),
+        _ => return None,
     }
     let threads = session.threads().ok()?;
     let mut waiting = Vec::new();
@@ -31,6 +41,37 @@ pub fn clause(case: &Case<'_>, session: &Session, places: &mut Places<'_>) -> Op
         return Some(format!("it goes round and round at {}", places.of(own).short()));
     }
     Some(together(&waiting))
+}
+
+/// Nothing can be put on the stack any more: a clause that says so, and which function is under way again and again.
+fn used_up(case: &Case<'_>, session: &Session, places: &mut Places<'_>) -> Option<String> {
+    let stack_pointer = session.registers(session.place().thread).ok()?.gpr[RSP];
+    let mut next = [0; 8];
+    let below = GuestAddr(stack_pointer.wrapping_sub(next.len() as u64));
+    let calls = symptom::stack(case, session);
+    // A stack pointer that went wild leads to no caller.
+    if session.read(below, &mut next).ok() == Some(next.len())
+        || calls.iter().filter(|pc| places.is_own(**pc)).count() < 2
+    {
+        return None;
+    }
+    let functions: Vec<String> = calls.iter().filter_map(|pc| places.of(*pc).function).collect();
+    Some(match most_often(&functions) {
+        Some((function, times)) if times >= AGAIN => {
+            format!("its stack is used up, {function} is under way again and again")
+        }
+        _ => "its stack is used up".to_owned(),
+    })
+}
+
+/// What is there most often, the first of several that are so, and how often.
+fn most_often(names: &[String]) -> Option<(&str, usize)> {
+    let mut times: HashMap<&str, usize> = HashMap::new();
+    for name in names {
+        *times.entry(name).or_default() += 1;
+    }
+    let most = times.values().copied().max()?;
+    names.iter().find(|n| times[n.as_str()] == most).map(|n| (n.as_str(), most))
 }
 
 /// What a thread with these calls under way waits in, and where the program called that.
@@ -101,6 +142,13 @@ mod tests {
         check(&["at a.c:1", "at a.c:2"], "both its threads wait: one at a.c:1, one at a.c:2");
         let many = ["at 1", "at 2", "at 3", "at 4", "at 5", "at 6"];
         check(&many, "all its 6 threads wait: one at 1, one at 2, one at 3, one at 4, others in 2 more places");
+    }
+
+    #[test]
+    fn of_functions_that_call_each_other_the_innermost_is_named() {
+        let names = ["leaf", "even", "odd", "even", "odd", "main"].map(str::to_owned);
+        assert_eq!(most_often(&names), Some(("even", 2)));
+        assert_eq!(most_often(&[]), None);
     }
 
     #[test]
