@@ -65,6 +65,17 @@ fn a_loop_that_never_ends_is_found_behind_long_work_and_its_repair_may_take_long
 }
 
 #[test]
+fn a_loop_whose_rounds_get_longer_is_searched_from_its_first_ones() {
+    let place = Place::new("why-growing");
+    let program = compile_at("why_growing", "-O0", &place.folder);
+    std::fs::write(place.folder.join("expected"), "1\n2\n3\n").expect("the file can be written");
+    let options = ["--budget", "20s", "--timeout", "3s", "--expect", "expected"];
+    let answer = why(&place, &options, &program, &["7", "7", "nan", "5"], b"");
+    proved(&answer, "why_growing", "/* not so for the one itself */");
+    place.done();
+}
+
+#[test]
 fn nothing_is_proved_of_a_process_that_another_one_waits_for() {
     let place = Place::new("why-child");
     let program = compile_at("why_child", "-O0", &place.folder);

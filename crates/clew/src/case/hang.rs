@@ -1,12 +1,14 @@
 //! Since when a run hangs.
 //!
-//! A program that hangs goes round and round: from some moment on it executes the code of one loop. The branches of its last
-//! stretch are taken for those of the loop. Samples tell by these where the loop begins: earlier ones hold other branches.
-//! That takes a few dozen short looks, however long the program worked before, and whether the loop makes calls or not.
+//! A program that hangs goes round and round: from some moment on it executes the code of one loop. What it has executed since
+//! a moment is one loop if both halves of that time went through the same branches: the longest such time is looked for, in
+//! halves of the run. Where rounds get longer and longer, its end may be within a single one. Samples tell by the loop's
+//! branches where it begins: earlier ones hold other branches. That takes some dozens of short looks, however long the program
+//! worked before, and whether the loop makes calls or not.
 //!
 //! Guarantees: the moment is one of the run; nothing is noted for longer than somebody wants to wait.
-//! May miss: a loop of which one round takes longer than the last stretch is taken to begin late, and one that goes through
-//! the same code as what the program did just before, early.
+//! May miss: a loop that came round only a few times in all is taken to begin late, and one that goes through the same code as
+//! what the program did just before, early.
 
 use diagnose::Failure;
 use model::GuestAddr;
@@ -23,11 +25,19 @@ const STRETCH: u64 = 200_000;
 const SAMPLE: u64 = 2_000;
 /// Samples that are taken between the beginning of the loop and the end, to see that it is one.
 const SAMPLES: u64 = 24;
+/// Samples of one quarter of a time that may be all of one loop.
+const OF_A_QUARTER: u64 = 16;
+/// Of a hundred branches of one half of the time of a loop, so many are those of the other: while it makes room in a table that
+/// grows, it may be busy with that for long.
+const OF_THE_SAME: u64 = 80;
+/// Of a stretch that begins with the loop or without it, the looks at its beginning are this part apart.
+const APART: u64 = 64;
 /// How often a beginning may turn out to be too early.
 const CORRECTIONS: usize = 4;
-/// Of a hundred branches of a sample, so many are those of the loop: now and then it does something else, such as to make
-/// room in a table that grows.
-const PERCENT: usize = 95;
+/// Of a hundred branches of a sample in the loop, so many are known to be of it.
+const OF_THE_LOOP: u64 = 95;
+/// Samples back from the first ones that look like the loop, at most, in which rounds may be too short to look so.
+const STEPS_BACK: usize = 16;
 /// Executions of branches that are noted at a time.
 const KEEP: u32 = 1 << 20;
 /// Rounds that are looked at: later ones pile up what the first ones did wrong.
@@ -75,8 +85,24 @@ struct Looking<'a> {
     stop: &'a mut dyn FnMut() -> bool,
 }
 
-/// Branches of the loop, and how often each was executed in the last stretch.
+/// Branches, and how often each was executed while somebody looked.
 type Loop = HashMap<u64, u64>;
+
+/// All these branches.
+fn merged<'a>(parts: impl IntoIterator<Item = &'a Loop>) -> Loop {
+    let mut all = Loop::new();
+    for (pc, times) in parts.into_iter().flatten() {
+        *all.entry(*pc).or_default() += times;
+    }
+    all
+}
+
+/// Are so many of a hundred executions of some branches of such as are among others?
+fn is_within(some: &Loop, others: &Loop, percent: u64) -> bool {
+    let all: u64 = some.values().sum();
+    let known: u64 = some.iter().filter(|(pc, _)| others.contains_key(pc)).map(|(_, times)| times).sum();
+    100 * known >= percent * all
+}
 
 impl Looking<'_> {
     fn onset(&mut self) -> Option<Onset> {
@@ -85,26 +111,77 @@ impl Looking<'_> {
         if end < 4 * STRETCH || is_in_call(self.session, self.session.moment().pc) {
             return None;
         }
-        let last = end - STRETCH;
-        let mut looping = Loop::new();
-        for p in self.branches(last..end)? {
-            *looping.entry(p.moment.pc).or_default() += 1;
-        }
-        // What is executed once may belong to the end of the run, and is no measure of a round.
-        let seldom = looping.values().copied().filter(|n| *n > 1).min()?;
+        let (looping, last) = self.steady(end)?;
         let mut between = self.narrow(0..last, &looping)?;
         for _ in 0..CORRECTIONS {
             let step = (last - between.end) / SAMPLES;
             let samples = (1..SAMPLES).map(|n| between.end + n * step);
-            let others: Vec<u64> = samples.filter(|tick| self.is_looping(*tick, &looping) == Some(false)).collect();
+            let others: Vec<u64> =
+                samples.filter(|t| self.is_looping(*t..*t + step, &looping) == Some(false)).collect();
             let Some(other) = others.last() else { break };
             between = self.narrow(*other..other + step, &looping)?;
         }
-        let noted = self.branches(between.start..between.end + SAMPLE)?;
-        let before = noted.iter().rev().find(|p| !looping.contains_key(&p.moment.pc));
-        let tick = before.map_or(between.start, |p| p.moment.tick);
+        let tick = self.last_other(between.start..between.end + 3 * SAMPLE, &looping)?;
+        // The first rounds may be short ones, with much that samples of later ones missed.
+        let first = self.executed(tick..end.min(tick + STRETCH))?;
+        let looping = merged([&looping, &first]);
+        let mut begins = tick;
+        for _ in 0..STEPS_BACK {
+            let start = begins.saturating_sub(SAMPLE);
+            if !is_within(&self.executed(start..begins)?, &looping, OF_THE_LOOP) {
+                break;
+            }
+            begins = start;
+        }
+        let tick = self.last_other(begins.saturating_sub(SAMPLE)..tick, &looping)?;
+        // What is executed once may belong to what comes before or behind, and is no measure of a round.
+        let seldom = first.values().copied().filter(|n| *n > 1).min()?;
         let settles_after = (ROUNDS * STRETCH / seldom).clamp(LEAST, SETTLES_AFTER);
         (!(self.stop)()).then_some(Onset { tick, settles_after })
+    }
+
+    /// The branches of the loop that a run of so many ticks ends in, and since when at the latest it is in it.
+    fn steady(&mut self, end: u64) -> Option<(Loop, u64)> {
+        let mut looping = self.executed(end - STRETCH..end)?;
+        let mut length = end / 2;
+        while length > 4 * STRETCH {
+            let quarter = |n: u64| end - length + n * length / 4..end - length + (n + 1) * length / 4;
+            let quarters: Vec<Loop> = (0..4).map(|n| self.sampled(quarter(n))).collect::<Option<_>>()?;
+            let [first, second, third, fourth] = &quarters[..] else { return None };
+            let (earlier, later) = (merged([first, second]), merged([third, fourth]));
+            if is_within(&earlier, &later, OF_THE_SAME) && is_within(&later, &earlier, OF_THE_SAME) {
+                // What came to its end in the first quarter may be what the program did before.
+                looping = merged([&looping, second, third, fourth]);
+                return Some((looping, quarter(1).start));
+            }
+            length /= 2;
+        }
+        Some((looping, end - STRETCH))
+    }
+
+    /// Branches that samples of a stretch find.
+    fn sampled(&mut self, stretch: Range<u64>) -> Option<Loop> {
+        let step = (stretch.end - stretch.start) / OF_A_QUARTER;
+        // The distance keeps in step with no loop.
+        let ticks = (0..OF_A_QUARTER).map(|n| stretch.start + n * step + n * n);
+        let samples: Vec<Loop> = ticks.map(|tick| self.executed(tick..tick + SAMPLE)).collect::<Option<_>>()?;
+        Some(merged(&samples))
+    }
+
+    /// Branches of a stretch, and how often each was executed.
+    fn executed(&mut self, ticks: Range<u64>) -> Option<Loop> {
+        let mut all = Loop::new();
+        for p in self.branches(ticks)? {
+            *all.entry(p.moment.pc).or_default() += 1;
+        }
+        Some(all)
+    }
+
+    /// The last tick of a stretch at which a branch was executed that is not the loop's; its beginning if there is none.
+    fn last_other(&mut self, stretch: Range<u64>, looping: &Loop) -> Option<u64> {
+        let noted = self.branches(stretch.clone())?;
+        let other = noted.iter().rev().find(|p| !looping.contains_key(&p.moment.pc));
+        Some(other.map_or(stretch.start, |p| p.moment.tick))
     }
 
     /// Where the loop begins, to the length of a sample, if it is not there at the beginning of a stretch, but at its end.
@@ -112,7 +189,7 @@ impl Looking<'_> {
         let Range { mut start, mut end } = stretch;
         while end - start > SAMPLE {
             let middle = start + (end - start) / 2;
-            match self.is_looping(middle, looping)? {
+            match self.is_looping(middle..end, looping)? {
                 true => end = middle,
                 false => start = middle,
             }
@@ -120,11 +197,19 @@ impl Looking<'_> {
         Some(start..end)
     }
 
-    /// Are the branches behind a tick those of the loop?
-    fn is_looping(&mut self, tick: u64, looping: &Loop) -> Option<bool> {
-        let noted = self.branches(tick..tick + SAMPLE)?;
-        let known = noted.iter().filter(|p| looping.contains_key(&p.moment.pc)).count();
-        Some(100 * known >= PERCENT * noted.len())
+    /// Are the branches behind the beginning of a stretch those of the loop? Two looks of three say so: there may be parts of it
+    /// that are seldom seen.
+    fn is_looping(&mut self, stretch: Range<u64>, looping: &Loop) -> Option<bool> {
+        let apart = ((stretch.end - stretch.start) / APART).max(SAMPLE);
+        let mut votes = 0;
+        for n in 0..3 {
+            let tick = stretch.start + n * apart;
+            votes += u64::from(is_within(&self.executed(tick..tick + SAMPLE)?, looping, OF_THE_LOOP));
+            if votes == 2 || votes + 1 == n {
+                break;
+            }
+        }
+        Some(votes == 2)
     }
 
     fn branches(&mut self, ticks: Range<u64>) -> Option<Vec<Predicate>> {

@@ -48,7 +48,7 @@ impl Functions {
         }
         for pc in gathered.branches.places() {
             if let Some(counted) = all.by_name.get_mut(&name(pc, places)) {
-                counted.executed += gathered.branches.count(pc);
+                counted.executed += gathered.executed(pc);
             }
         }
         let repaired = branches.values().filter(|r| **r).count();

@@ -2,6 +2,7 @@
 
 use super::arms::Arm;
 use super::cut::Cut;
+use super::loops::Rounds;
 use super::places::Places;
 use super::values::Values;
 use crate::case::Branches;
@@ -30,6 +31,8 @@ pub struct Gathered {
     pub loops: HashSet<u64>,
     /// Calls that were under way when the program died, the innermost first.
     pub stack: Vec<u64>,
+    /// What a run that does not end does since it goes round and round.
+    pub rounds: Rounds,
     /// Where a run that does not end stands.
     pub standing: Option<String>,
     pub limits: Vec<String>,
@@ -50,6 +53,7 @@ impl Gathered {
             arm: None,
             loops: HashSet::new(),
             stack: Vec::new(),
+            rounds: Rounds::default(),
             standing: None,
             limits,
             phases: Vec::new(),
@@ -74,6 +78,11 @@ impl Gathered {
     /// Did one of the trials repair the run that were told behind so many?
     pub fn has_repair_since(&self, told: usize) -> bool {
         self.search.told[told..].iter().any(|(_, verdict, _)| *verdict == Verdict::Fixed)
+    }
+
+    /// How often the branch at an address was executed, not counting the rounds of a loop that does not end.
+    pub fn executed(&self, pc: u64) -> u64 {
+        self.branches.count(pc).saturating_sub(self.rounds.count(pc))
     }
 
     /// Notes what time went into.

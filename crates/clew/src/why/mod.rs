@@ -37,6 +37,7 @@ use causes::Telling;
 use diagnose::order;
 use diagnose::{End, Failure, Finding, Plan, Search, Trial, Verdict};
 use gathered::Gathered;
+use loops::Rounds;
 use model::serve::Moment;
 use near::Near;
 use places::Places;
@@ -300,6 +301,8 @@ impl<'a> Searching<'a> {
             self.search(&mut bench, "more branches", &flips[first..], within, all)?;
         }
         self.gathered.loops = loops::among(found.places(), &bench.session);
+        let since = (self.case.failing.failure == Failure::Hang).then_some(self.case.onset.tick);
+        self.gathered.rounds = since.map(|tick| Rounds::since(tick, &found)).unwrap_or_default();
         self.gathered.branches = found;
         Ok(bench)
     }

@@ -178,7 +178,8 @@ fn candidates<'a>(
     places: &mut Places<'_>,
 ) -> Vec<Candidate<'a>> {
     let mut list = Vec::new();
-    let often = Often::new(gathered.influence.iter().map(|(moment, influence)| (moment.pc, *influence)));
+    let counted = gathered.influence.iter().filter(|(moment, _)| !gathered.rounds.hold(**moment));
+    let often = Often::new(counted.map(|(moment, influence)| (moment.pc, *influence)));
     let through_pointers = |moment: Moment| {
         let s = symptom?;
         let instance = gathered.outside.get(&moment)?;
@@ -200,7 +201,7 @@ fn candidates<'a>(
             weight += functions.weight(pc, places);
             weight += calls.and_then(|c| c.above(finding.trial.moment)).unwrap_or(0.0);
         }
-        if gathered.loops.contains(&pc) {
+        if gathered.loops.contains(&pc) && gathered.rounds.count(pc) == 0 {
             weight += LOOP;
         }
         let mut shown = pc;
