@@ -43,7 +43,7 @@ pub fn run(options: &Options, color: Color, startup: &Startup) -> i32 {
             return why.status;
         }
     };
-    let oracle = match case::read_oracle(&options.oracle, &options.command) {
+    let oracle = match case::read_oracle(&options.oracle, &options.command, options.budget.unwrap_or(BUDGET)) {
         Ok(oracle) => oracle,
         Err(why) => {
             messages.error(&why.message);

@@ -21,6 +21,13 @@ pub struct NotRunnable {
     pub message: String,
 }
 
+/// Do both names lead to one file, by whatever links?
+pub fn is_same_file(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |path: &Path| path.metadata().map(|m| (m.dev(), m.ino()));
+    matches!((identity(one), identity(other)), (Ok(a), Ok(b)) if a == b)
+}
+
 /// The file to run for a name as a user writes it.
 pub fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, NotRunnable> {
     if name.is_empty() {

@@ -127,6 +127,28 @@ fn the_branch_of_the_assertion_itself_is_not_a_cause() {
 }
 
 #[test]
+fn the_number_of_an_execution_is_that_of_answers_where_a_line_has_two_branches() {
+    let place = Place::new("two-branches");
+    let program = compile("switch_two", "-O0", &place.folder);
+    place.record(&[&program], 0);
+    let expected = place.folder.join("expected");
+    std::fs::write(&expected, "150\n").expect("the file can be written");
+    let search = |more: &[&str]| {
+        let mut switch = place.clew(["switch", "--json", "latest", "--expect"]);
+        switch.arg(&expected).args(more);
+        answer(&finish(switch, b""))
+    };
+    let found = search(&[]);
+    let line = line_with("switch_two", "/* critical */");
+    let first = &found["candidates"][0];
+    assert_eq!(first["line"], line, "{found:#}");
+    let at = format!("switch_two.c:{line}#{}", first["instance"]);
+    let again = search(&["--at", &at]);
+    assert_eq!(again["candidates"][0]["evidence"], first["evidence"], "{at}: {again:#}");
+    place.done();
+}
+
+#[test]
 fn a_recording_can_be_searched_again_and_one_execution_tried() {
     let place = Place::new("again");
     let program = compile("switch_output", "-O0", &place.folder);

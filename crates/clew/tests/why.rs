@@ -379,13 +379,30 @@ fn a_failing_step_of_make_or_of_a_script_is_searched_itself() {
     place.done();
 }
 
+/// A step of this script is searched, and nothing is called proved: what the script would do then is not known.
+#[track_caller]
+fn check_step(place: &Place, script: &str, failing: &Failing<'_>) {
+    std::fs::write(place.folder.join("script"), script).expect("the file can be written");
+    let answer = failing.answer(&["bash", "script"]);
+    let failure = answer["failure"].as_str().expect("a clause");
+    assert!(failure.contains(", in status (process "), "{script}: {failure}");
+    assert!(answer["limits"].to_string().contains("is judged by its exit status alone"), "{script}: {answer:#}");
+    let causes = answer["candidates"].as_array().expect("a list");
+    assert!(causes.iter().all(|c| c["status"] == "suspected"), "{script}: {causes:#?}");
+    let line = marks("status.c")[0].line;
+    assert!(causes.iter().any(|c| c["line"] == line), "{script}: {causes:#?}");
+}
+
 #[test]
-fn a_script_that_fails_of_itself_is_not_taken_to_fail_of_a_step() {
-    let place = Place::new("why-own-status");
+fn a_step_that_failed_is_searched_whatever_its_script_made_of_that() {
+    let place = Place::new("why-scripts");
     compile("status.c", &[], &place.folder);
-    std::fs::write(place.folder.join("own.sh"), "./status || :\nexit 44\n").expect("the file can be written");
     let fails = Failing { place: &place, options: &["--expect-exit", "0"], expected: None };
-    assert_eq!(fails.answer(&["sh", "own.sh"])["failure"], "the exit status is 44 instead of 0");
+    let stops = Failing { place: &place, options: &[], expected: Some("end\n") };
+    check_step(&place, "./status || exit 44\n", &fails);
+    check_step(&place, "set -e\n./status\necho end\n", &stops);
+    check_step(&place, "text=$(./status) && echo end\n", &stops);
+    check_step(&place, "set -o pipefail\n./status | cat && echo end\n", &stops);
     place.done();
 }
 
@@ -421,6 +438,9 @@ fn bad_usage_is_answered_in_one_sentence_that_says_what_to_do() {
         &["--ref", "./dies", "--", "true"],
         "./dies dies of signal 6, so nothing is known to be right",
     );
+    std::fs::write(place.folder.join("right"), "").expect("the file can be written");
+    check_refused(&place, &["--expect", "right", "--html", "./right", "--", "false"], "is never changed");
+    check_refused(&place, &["--html", "a", "--sarif", "a", "--", "false"], "give each one of its own");
     check_refused(&place, &["--html", "no/such/folder/a.html", "--", "false"], "there is no folder no/such/folder");
     check_refused(&place, &["--sarif", "no/such/folder/a.sarif", "--", "false"], "there is no folder no/such/folder");
     check_refused(&place, &[], "required");

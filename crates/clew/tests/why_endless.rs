@@ -76,6 +76,20 @@ fn a_loop_whose_rounds_get_longer_is_searched_from_its_first_ones() {
 }
 
 #[test]
+fn a_loop_that_only_a_kill_ends_is_replayed_for_a_while_and_searched() {
+    let place = Place::new("why-stubborn");
+    let program = compile_at("why_stubborn", "-O0", &place.folder);
+    std::fs::write(place.folder.join("expected"), "done\n").expect("the file can be written");
+    let options = ["--budget", "20s", "--timeout", "1s", "--expect", "expected"];
+    let answer = why(&place, &options, &program, &[], b"");
+    proved(&answer, "why_stubborn", "while (on)");
+    assert!(answer["candidates"][0]["of"].is_null(), "nobody knows how many rounds there are: {answer:#}");
+    let replayed = finish(place.clew(["replay", "latest"]), b"");
+    assert_eq!(replayed.status.code(), Some(0), "{}", stderr(&replayed));
+    place.done();
+}
+
+#[test]
 fn nothing_is_proved_of_a_process_that_another_one_waits_for() {
     let place = Place::new("why-child");
     let program = compile_at("why_child", "-O0", &place.folder);

@@ -33,7 +33,7 @@ pub fn json(report: &Report) -> String {
 
 fn decision(decision: &Decision) -> Value {
     let mut value = place(&decision.place);
-    merge(&mut value, json!({ "instance": decision.instance.0, "of": decision.instance.1 }));
+    merge(&mut value, json!({ "instance": decision.instance.number, "of": decision.instance.of }));
     value
 }
 
@@ -43,8 +43,8 @@ fn cause(report: &Report, rank: usize, cause: &Cause) -> Value {
         "rank": rank,
         "kind": cause.kind.name(),
         "status": if cause.proved { "proved" } else { "suspected" },
-        "instance": cause.instance.map(|i| i.0),
-        "of": cause.instance.map(|i| i.1),
+        "instance": cause.instance.map(|i| i.number),
+        "of": cause.instance.and_then(|i| i.of),
         "distance": cause.distance,
         "explanation": cause.explanation,
         "doubt": cause.doubt,
@@ -108,7 +108,7 @@ mod tests {
             },
             kind: Kind::CriticalPredicate,
             proved: true,
-            instance: Some((2, 2)),
+            instance: Some(crate::Execution { number: 2, of: Some(2) }),
             distance: Some(4),
             explanation: "with line 988 taken the other way it works".into(),
             doubt: None,

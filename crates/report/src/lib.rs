@@ -57,8 +57,31 @@ pub struct Report {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     pub place: Place,
-    /// Which execution of how many.
-    pub instance: (u64, u64),
+    pub instance: Execution,
+}
+
+/// Which execution of an instruction it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Execution {
+    pub number: u64,
+    /// How many there are; not known of a program that does not end.
+    pub of: Option<u64>,
+}
+
+impl Execution {
+    /// Is there only this one?
+    pub fn is_single(&self) -> bool {
+        self.of.is_some_and(|of| of <= 1)
+    }
+}
+
+impl std::fmt::Display for Execution {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.of {
+            Some(of) => write!(f, "{} of {of}", self.number),
+            None => write!(f, "{}", self.number),
+        }
+    }
 }
 
 /// One stream, expected and found, from its beginning; views show what is around the first difference.
@@ -165,8 +188,7 @@ pub struct Cause {
     pub kind: Kind,
     /// A trial repaired the run, and the controls did not.
     pub proved: bool,
-    /// Which execution of the instruction, and of how many.
-    pub instance: Option<(u64, u64)>,
+    pub instance: Option<Execution>,
     /// Dependences between it and the failure, if the failure depends on it.
     pub distance: Option<u32>,
     /// One plain sentence.

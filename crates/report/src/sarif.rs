@@ -98,9 +98,9 @@ fn properties(rank: usize, cause: &Cause) -> Value {
     let mut properties = Map::new();
     properties.insert("rank".into(), json!(rank));
     properties.insert("status".into(), json!(if cause.proved { "proved" } else { "suspected" }));
-    if let Some((instance, of)) = cause.instance {
-        properties.insert("instance".into(), json!(instance));
-        properties.insert("of".into(), json!(of));
+    if let Some(execution) = cause.instance {
+        properties.insert("instance".into(), json!(execution.number));
+        properties.insert("of".into(), json!(execution.of));
     }
     if let Some(e) = &cause.evidence {
         let evidence = json!({ "moment": e.moment, "alteration": e.alteration, "verdict": e.verdict, "end": e.end });

@@ -66,8 +66,8 @@ fn one(out: &mut String, rank: usize, cause: &Cause, style: &dyn Style) {
     let place = style.strong(&visible(&cause.place.short()));
     let function = cause.place.function.as_ref().map(|f| format!(" in {}", visible(f))).unwrap_or_default();
     let status = if cause.proved { style.good("proved") } else { style.middling("suspected") };
-    let instance = cause.instance.filter(|(_, of)| *of > 1);
-    let instance = instance.map(|(n, of)| format!(", execution {n} of {of}")).unwrap_or_default();
+    let instance = cause.instance.filter(|e| !e.is_single());
+    let instance = instance.map(|e| format!(", execution {e}")).unwrap_or_default();
     let _ = writeln!(out, "\n{rank}. {place}{function}  {status}{instance}");
     if let Some(source) = &cause.place.source {
         let _ = writeln!(out, "     {}", visible(source.trim()));
@@ -91,8 +91,7 @@ fn needed(out: &mut String, decisions: &[Decision], style: &dyn Style) {
     }
     let word = |d: &Decision| {
         let place = visible(&d.place.short()).into_owned();
-        let (n, of) = d.instance;
-        if of > 1 { format!("{place} ({n} of {of})") } else { place }
+        if d.instance.is_single() { place } else { format!("{place} ({})", d.instance) }
     };
     let left_out = decisions.len().saturating_sub(MOST_NEEDED);
     let mut words: Vec<String> = decisions.iter().take(MOST_NEEDED).map(word).collect();
@@ -165,6 +164,7 @@ pub fn tried(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Execution;
     use crate::{Kind, Place, Tried};
 
     fn place(file: &str, line: u32) -> Place {
@@ -184,7 +184,7 @@ mod tests {
             },
             kind: Kind::CriticalPredicate,
             proved: true,
-            instance: Some((2, 3)),
+            instance: Some(Execution { number: 2, of: Some(3) }),
             explanation: "with line 12 taken the other way on its 2nd execution the program prints 10 as expected"
                 .into(),
             distance: None,
@@ -197,7 +197,10 @@ mod tests {
 
     #[test]
     fn several_decisions_are_told_as_one_condition() {
-        let decision = |line: u32, of: u64| Decision { place: place("words.c", line), instance: (1, of) };
+        let decision = |line: u32, of: u64| Decision {
+            place: place("words.c", line),
+            instance: Execution { number: 1, of: Some(of) },
+        };
         let told = |needed: Vec<Decision>| text(&Report { needed, ..Report::default() }, &Plain);
         let expected = "
 it fails only because each of these 2 decisions goes as it does, in this order:

@@ -194,6 +194,22 @@ pub fn nth(
     Some(Predicate { moment, instance, ..Predicate::default() })
 }
 
+/// The n-th execution of each of some branches; if it is not listed, the run is looked through once more.
+pub fn nth_of_each(session: &mut Session, found: &Branches, n: u64, stop: &mut dyn FnMut() -> bool) -> Vec<Predicate> {
+    let often_enough = found.counts.iter().filter(|(_, times)| **times >= n);
+    let mut list: Vec<Predicate> = often_enough
+        .filter_map(|(pc, _)| {
+            let listed = found.list.iter().find(|p| p.moment.pc == *pc && p.instance == n);
+            listed.copied().or_else(|| {
+                session.seek_instance(&[*pc], n, stop).ok()?;
+                Some(Predicate { moment: session.moment(), instance: n, ..Predicate::default() })
+            })
+        })
+        .collect();
+    list.sort_unstable_by_key(|p| p.moment);
+    list
+}
+
 /// How far to look for branches, one round after the other. A program that hangs in a loop has executed the same few
 /// branches again and again since: the search begins shortly behind the first ones, and goes further if it must.
 pub fn rounds(case: &Case<'_>) -> Vec<Option<Moment>> {

@@ -1,7 +1,8 @@
 //! Which process of a recording failed, and how.
 //!
 //! A process that died of a signal comes first, then the one that wrote the first wrong byte, then the one that was
-//! started. If that is a program of the system, a shell or make, that merely tells that a step failed, then the step.
+//! started. If that is a program of the system, a shell, make or a filter, and a program of the user's own failed, then that
+//! step: it should have exited with status 0.
 
 use super::{Ask, Left, Refusal, check};
 use crate::written::Written;
@@ -30,9 +31,34 @@ pub struct Chooser<'a> {
     pub left: &'a Left,
 }
 
+/// The process to look at.
+pub struct Chosen {
+    pub unit: UnitName,
+    pub failing: Failing,
+    pub step: Option<Step>,
+}
+
+/// One program of several that failed.
+pub struct Step {
+    /// By itself it works if it exits with status 0.
+    pub oracle: Oracle,
+    /// All that is wrong is that it did not.
+    pub is_all: bool,
+}
+
 impl Chooser<'_> {
-    /// The process to look at, or the one that was named, and its failing run.
-    pub fn choose(&self, named: Option<UnitName>) -> Result<(UnitName, Failing), Refusal> {
+    /// The process to look at, and its failing run.
+    pub fn choose(&self, named: Option<UnitName>) -> Result<Chosen, Refusal> {
+        let (unit, failing) = self.blamed(named)?;
+        let step = named.is_none().then(|| self.failed_step(unit, &failing)).flatten();
+        Ok(match step {
+            Some((unit, failing, step)) => Chosen { unit, failing, step: Some(step) },
+            None => Chosen { unit, failing, step: None },
+        })
+    }
+
+    /// The process that was named, or the one whose failure the oracle sees.
+    fn blamed(&self, named: Option<UnitName>) -> Result<(UnitName, Failing), Refusal> {
         let main = main_unit(self.recording).ok_or_else(|| Refusal::usage("nothing was recorded"))?;
         if let Some(script) = &self.ask.oracle.check {
             let run = Run { output: self.written.all(), end: End::StillRunning, files: Vec::new() };
@@ -50,8 +76,7 @@ impl Chooser<'_> {
             Some(failing) if failing.hides_behind_its_end() => Ok((main, failing)),
             other => {
                 let wrote = other.as_ref().and_then(|f| self.writer(f));
-                let step = || other.as_ref().and_then(|f| self.failed_step(main, f));
-                let unit = self.crashed().or(wrote).or_else(step).unwrap_or(main);
+                let unit = self.crashed().or(wrote).unwrap_or(main);
                 let failing = self.judge(unit).or(other).ok_or_else(|| self.passes(main))?;
                 Ok((unit, failing))
             }
@@ -98,18 +123,31 @@ impl Chooser<'_> {
         }
     }
 
-    /// The last program of the user's own that failed, if a program of the system was started and should have succeeded.
-    fn failed_step(&self, main: UnitName, failing: &Failing) -> Option<UnitName> {
+    /// The last program of the user's own that failed, if a program of the system is blamed for what came of it.
+    fn failed_step(&self, blamed: UnitName, failing: &Failing) -> Option<(UnitName, Failing, Step)> {
         let units = self.recording.units();
         let is_system = |u: &recording::Unit| SYSTEM.iter().any(|s| u.start.exe.starts_with(s));
         let status = |u: &recording::Unit| u.end.filter(|e| e.ending == Ending::Exited).map(|e| e.status);
-        // A shell passes on the status of a step that it fails of; others have a status of their own for that.
-        let told = units.iter().find(|u| u.name == main && is_shell(&u.start.exe)).and_then(status);
-        let failed = |u: &recording::Unit| status(u).is_some_and(|s| s != 0 && told.is_none_or(|told| told == s));
-        let tells = matches!(failing.failure, Failure::WrongExit { expected: 0, .. })
-            && units.iter().any(|u| u.name == main && is_system(u));
-        let step = || units.iter().rev().find(|u| !u.start.exe.is_empty() && !is_system(u) && failed(u));
-        tells.then(step).flatten().map(|u| u.name)
+        let blamed = units.iter().find(|u| u.name == blamed).filter(|u| is_system(u))?;
+        let wants_success = self.oracle.exit.is_none_or(|wanted| wanted == 0) && !self.oracle.check;
+        let tells = matches!(
+            failing.failure,
+            Failure::WrongExit { .. } | Failure::Missing { .. } | Failure::WrongByte { .. } | Failure::Extra { .. }
+        );
+        let failed = |u: &&recording::Unit| {
+            !u.start.exe.is_empty() && !is_system(u) && status(u).is_some_and(|status| status != 0)
+        };
+        let steps: Vec<&recording::Unit> = units.iter().rev().filter(failed).collect();
+        // A shell mostly passes on the status of a step that it fails of; others have a status of their own for that.
+        let is_shell = is_shell(&blamed.start.exe);
+        let passed_on = steps.iter().find(|u| !is_shell || status(u) == status(blamed));
+        let step = passed_on.or(steps.first()).filter(|_| wants_success && tells)?;
+        let found = status(step)?;
+        let is_exit_all = Oracle { exit: None, ..self.oracle.clone() } == Oracle::default();
+        let is_all = passed_on.is_some() && is_exit_all;
+        let run = Run { end: End::Exited(found), ..failing.run.clone() };
+        let failing = Failing { run, failure: Failure::WrongExit { expected: 0, found } };
+        Some((step.name, failing, Step { oracle: Oracle { exit: Some(0), ..Oracle::default() }, is_all }))
     }
 
     fn passes(&self, unit: UnitName) -> Refusal {

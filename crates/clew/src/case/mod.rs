@@ -105,7 +105,7 @@ pub struct Ready<'a> {
 impl<'a> Ready<'a> {
     /// Reads what is expected, and records if need be.
     pub fn make(ask: Ask<'a>, way: Way, startup: &Startup, messages: &Messages) -> Result<Ready<'a>, Refusal> {
-        let wanted = read_oracle(ask.oracle, ask.command)?;
+        let wanted = read_oracle(ask.oracle, ask.command, ask.budget)?;
         let interrupted = interruption(startup);
         let mut cut = None;
         let name = match ask.recording {
@@ -149,7 +149,10 @@ pub struct Case<'a> {
     pub left: Left,
     pub unit: UnitName,
     pub failing: Failing,
+    /// What "works" means for the process that is searched.
     pub oracle: Oracle,
+    /// The process is a step that failed, but that it succeeds may not be all that the user asked for.
+    is_step_of_more: bool,
     pub code: Code,
     /// Since when it hangs, if it does.
     pub onset: Onset,
@@ -182,7 +185,9 @@ impl<'a> Case<'a> {
         }
         let left = Left::gather(&replayer, &ask.oracle.expect_file)?;
         let chooser = choose::Chooser { ask, recording, oracle: &oracle, written: &written, left: &left };
-        let (unit, failing) = chooser.choose(ready.named)?;
+        let choose::Chosen { unit, failing, step } = chooser.choose(ready.named)?;
+        let is_step_of_more = step.as_ref().is_some_and(|step| !step.is_all);
+        let oracle = step.map_or(oracle, |step| step.oracle);
         let mut session = Session::open(&replayer, &unit).map_err(Refusal::internal)?;
         session.want_files(left.wanted());
         let maps = session.maps().map_err(Refusal::internal)?;
@@ -197,6 +202,7 @@ impl<'a> Case<'a> {
             unit,
             failing,
             oracle,
+            is_step_of_more,
             code,
             onset,
             script: ask.oracle.check.as_deref(),
@@ -250,9 +256,11 @@ impl<'a> Case<'a> {
     }
 
     /// Why no change of this process is proved to repair a run that hangs: another one waits for it, and would go on.
+    /// Nor where more may be asked for than that a step succeeds.
     pub fn waits_for_others(&self) -> Option<&'static str> {
         let is_other = choose::main_unit(&self.opened.recording) != Some(self.unit);
-        (is_other && self.failing.failure == Failure::Hang).then_some(
+        let is_waited_for = is_other && self.failing.failure == Failure::Hang;
+        (is_waited_for || self.is_step_of_more).then_some(
             "the process that waits for this one did not go on in the trial: what it would do then is not known",
         )
     }
@@ -278,6 +286,9 @@ impl<'a> Case<'a> {
                  and what others would have made of other output of it is not known, so few changes can be proved"
             )
         }));
+        if self.is_step_of_more {
+            limits.push(format!("process {unit} is a step that failed: it is judged by its exit status alone"));
+        }
         limits.extend(self.input.map(|bytes| format!("of all input only {bytes} counts")));
         if let Ok(unit) = recording.unit(&unit) {
             limits.extend(unit.missing().map(|m| m.to_string()));
@@ -369,8 +380,12 @@ pub fn record_quietly(
     made.map_err(|make::Refused(status)| Refusal::said(status))
 }
 
-/// What the options say "works" means; `command` is what fails.
-pub fn read_oracle(options: &OracleOptions, command: &[std::ffi::OsString]) -> Result<Oracle, Refusal> {
+/// What the options say "works" means; `command` is what fails, and a reference may take so long if nobody says how long.
+pub fn read_oracle(
+    options: &OracleOptions,
+    command: &[std::ffi::OsString],
+    budget: Duration,
+) -> Result<Oracle, Refusal> {
     let read = |path: &Option<std::path::PathBuf>| {
         let read = |path: &std::path::PathBuf| {
             std::fs::read(path)
@@ -388,7 +403,7 @@ pub fn read_oracle(options: &OracleOptions, command: &[std::ffi::OsString]) -> R
         check: options.check.is_some(),
     };
     if let Some(program) = &options.reference {
-        let right = reference::run(program, command, options.timeout)?;
+        let right = reference::run(program, command, options.timeout.unwrap_or(budget))?;
         oracle.stdout.get_or_insert(right.stdout);
         oracle.exit.get_or_insert(right.exit);
     }

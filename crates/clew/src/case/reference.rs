@@ -12,8 +12,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A reference that runs longer is no reference.
-const LONGEST: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// What the reference did.
@@ -23,7 +21,7 @@ pub struct Right {
 }
 
 /// Runs the reference in place of the program of `command`.
-pub fn run(reference: &Path, command: &[OsString], limit: Option<Duration>) -> Result<Right, Refusal> {
+pub fn run(reference: &Path, command: &[OsString], limit: Duration) -> Result<Right, Refusal> {
     let Some((_, arguments)) = command.split_first() else {
         return Err(Refusal::usage("--ref needs the failing command behind `--`, not a recording of it"));
     };
@@ -40,7 +38,7 @@ pub fn run(reference: &Path, command: &[OsString], limit: Option<Duration>) -> R
         let mut bytes = Vec::new();
         out.as_mut().map(|o| o.read_to_end(&mut bytes)).transpose().map(|_| bytes)
     });
-    let until = Instant::now() + limit.unwrap_or(LONGEST);
+    let until = Instant::now() + limit;
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status,
@@ -49,7 +47,7 @@ pub fn run(reference: &Path, command: &[OsString], limit: Option<Duration>) -> R
                 let _ = child.kill();
                 let _ = child.wait();
                 return Err(Refusal::usage(format!(
-                    "the reference {shown} does not end, so nothing is known to be right"
+                    "the reference {shown} does not end within {limit:?}, so nothing is known to be right"
                 )));
             }
         }

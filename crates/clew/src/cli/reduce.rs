@@ -54,7 +54,7 @@ pub struct Reduce {
     #[arg(long)]
     pub json: bool,
     /// Search at most so long
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true, default_value = "60s")]
     pub budget: Duration,
     /// Runs at the same time; as many as there are processors if nobody says otherwise
     #[arg(long, value_name = "N", value_parser = at_least_one)]

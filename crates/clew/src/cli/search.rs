@@ -17,7 +17,7 @@ pub struct Search {
     #[arg(long)]
     pub json: bool,
     /// Search at most so long
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true, default_value = "60s")]
     pub budget: Duration,
     /// Trials at the same time; as many as there are processors if nobody says otherwise
     #[arg(long, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]

@@ -92,7 +92,7 @@ pub struct Slice {
     #[arg(long)]
     pub json: bool,
     /// Stop after this time and show what was found
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true, default_value = "60s")]
     pub budget: Duration,
     /// After this time, show the nearest lines found so far on standard error, and go on [default: 1s on a terminal]
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with_all = ["quiet", "json", "dot"])]

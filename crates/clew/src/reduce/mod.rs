@@ -101,18 +101,11 @@ fn check_output(options: &Options) -> Result<(), Refusal> {
     // The one that passes is written beside it.
     let written = [Some(path.clone()), options.isolate.then(|| answer::beside(path))];
     let inputs = [if let Source::File(input) = &options.input { Some(input) } else { None }, options.good.as_ref()];
-    let same = |other: &Path| written.iter().flatten().any(|path| is_same_file(path, other));
+    let same = |other: &Path| written.iter().flatten().any(|path| find::is_same_file(path, other));
     match inputs.into_iter().flatten().any(|input| same(input)) {
         true => Err(Refusal::usage("the input itself is never changed: give --output another name")),
         false => Ok(()),
     }
-}
-
-/// Do both names lead to one file, by whatever links?
-fn is_same_file(one: &Path, other: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let identity = |path: &Path| path.metadata().map(|m| (m.dev(), m.ino()));
-    matches!((identity(one), identity(other)), (Ok(a), Ok(b)) if a == b)
 }
 
 /// One search.

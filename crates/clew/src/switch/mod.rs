@@ -214,10 +214,9 @@ impl Job<'_> {
         // Half of the time is for the trials.
         let mut found = Branches::with_jumps(case, session, ranges, upto, self.options.search.budget / 2)?;
         if let Some(At { instance: Some(n), .. }) = &self.at {
-            // The n-th execution of any branch of the line, or of the one there is.
+            // The n-th execution of each branch of the line, as answers number them.
             let mut stop = || Instant::now() > case.until || case::is_raised(&case.interrupted);
-            let nth = branches::nth(session, &found.list, found.executed, *n, &mut stop);
-            found.list = nth.into_iter().collect();
+            found.list = branches::nth_of_each(session, &found, *n, &mut stop);
             found.limits.clear();
         }
         if let Some(at) = self.options.at.as_ref().filter(|_| found.list.is_empty()) {

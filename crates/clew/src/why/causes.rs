@@ -16,9 +16,9 @@ use crate::case::words::{avoided, repaired};
 use crate::case::{Case, is_raised};
 use crate::slice::lines::Squash;
 use diagnose::order;
-use diagnose::{Change, Failure, Fault, Search, Verdict};
+use diagnose::{Change, End, Failure, Fault, Search, Verdict};
 use model::serve::Moment;
-use report::{Cause, Decision, Difference, Evidence, Kind, Place, Report, SliceLine, Tried};
+use report::{Cause, Decision, Difference, Evidence, Execution, Kind, Place, Report, SliceLine, Tried};
 use session::{Budget, Session};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -71,7 +71,7 @@ pub fn report(telling: &Telling<'_>, mut gathered: Gathered, places: &mut Places
     let mut stop = || Instant::now() > until || is_raised(&case.interrupted);
     let ranking = Ranking::of(&gathered, symptom, squash.as_ref().map(|s| &s.sites), places, &mut stop);
     let candidates = &ranking.candidates;
-    let needed = needed(&gathered, candidates);
+    let needed = needed(case, &gathered, candidates);
     named.extend(candidates.iter().map(|c| c.place.key()));
     let around = around(candidates, symptom, places, squash.as_mut());
     let mut seen = named.clone();
@@ -255,20 +255,25 @@ fn path(
 }
 
 /// Decisions each of which the failure needs, as they came.
-fn needed(gathered: &Gathered, candidates: &[Candidate<'_>]) -> Vec<Decision> {
+fn needed(case: &Case<'_>, gathered: &Gathered, candidates: &[Candidate<'_>]) -> Vec<Decision> {
     let proved = candidates.iter().filter(|c| c.finding.is_proved() && c.finding.trial.change == Change::Flip);
     let mut list: Vec<(Moment, Decision)> = proved
         .map(|c| {
             let moment = c.finding.trial.moment;
             let place = c.foreign.as_ref().unwrap_or(&c.place).clone();
-            (moment, Decision { place, instance: instance(gathered, moment) })
+            (moment, Decision { place, instance: execution(case, instance(gathered, moment)) })
         })
         .collect();
     list.sort_by_key(|(moment, _)| *moment);
     list.into_iter().map(|(_, decision)| decision).collect()
 }
 
-/// Which execution of a branch it is, and how many there are.
+/// The number of an execution. How many there are in all nobody knows of a program that did not end.
+fn execution(case: &Case<'_>, (number, of): (u64, u64)) -> Execution {
+    Execution { number, of: (case.failing.run.end != End::StillRunning).then_some(of) }
+}
+
+/// Which execution of a branch it is, and how many there are until the failure.
 fn instance(gathered: &Gathered, moment: Moment) -> (u64, u64) {
     let n = gathered.branches.at(moment).map_or(1, |p| p.instance);
     (n, gathered.branches.count(moment.pc).max(n))
@@ -304,7 +309,8 @@ fn proved(
     Cause {
         kind,
         proved: finding.is_proved(),
-        instance: (numbered && kind != Kind::ForcedPredicate && !c.is_cut && c.foreign.is_none()).then_some((n, of)),
+        instance: (numbered && kind != Kind::ForcedPredicate && !c.is_cut && c.foreign.is_none())
+            .then(|| execution(case, (n, of))),
         distance: (c.distance != u32::MAX).then_some(c.distance),
         explanation: match finding.is_repair() {
             true => format!("{} {} {}", altered.what(places), case.subject(), repaired(&case.oracle)),

@@ -28,6 +28,7 @@ mod vouched;
 
 use crate::case::{self, Ask, Bench, Branches, Case, Ready, Refusal, branches};
 use crate::cli::{Color, Why as Options};
+use crate::find::is_same_file;
 use crate::message::{self, Messages, Paint};
 use crate::slice::criterion::Start;
 use crate::slice::lines::Squash;
@@ -44,6 +45,7 @@ use places::Places;
 use rank::Ranking;
 use report::Report;
 use session::{EngineProgram, Session};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use symptom::Symptom;
 use told::Told;
@@ -101,8 +103,19 @@ fn write_views(report: &Report, options: &Options, startup: &Startup) -> Result<
 
 /// A search takes its time: whether its answer can be written is better known before. Nothing is changed or left behind.
 fn check_views(options: &Options) -> Result<(), Refusal> {
-    for path in [&options.html, &options.sarif].into_iter().flatten() {
+    let views = [&options.html, &options.sarif];
+    let oracle = &options.search.oracle;
+    let files = oracle.expect_file.iter().map(|(_, expected)| expected);
+    let given = [&oracle.expect, &oracle.expect_stderr, &oracle.expect_both, &oracle.reference];
+    let given: Vec<&PathBuf> = given.into_iter().flatten().chain(files).collect();
+    if options.html.is_some() && options.html == options.sarif {
+        return Err(Refusal::usage("--html and --sarif name the same file; give each one of its own"));
+    }
+    for path in views.into_iter().flatten() {
         let shown = path.display();
+        if given.iter().any(|other| is_same_file(path, other)) {
+            return Err(Refusal::usage(format!("{shown} says what is right and is never changed; name another file")));
+        }
         let folder = path.parent().filter(|f| !f.as_os_str().is_empty());
         if let Some(folder) = folder.filter(|f| !f.is_dir()) {
             let folder = folder.display();

@@ -124,7 +124,8 @@ pub fn aim(e: &mut Engine, at: Option<Position>) {
             _ => {}
         }
     }
-    if let Some(tick) = super::disturbance(e).filter(|tick| *tick > now) {
+    let silence = replay(e).patience();
+    for tick in super::disturbance(e).into_iter().chain(silence).filter(|tick| *tick > now) {
         budget = budget.min(tick - now);
     }
     let due = patience.min(budget);

@@ -65,6 +65,8 @@ pub struct Replay {
     /// The call that the running thread is in.
     pub in_call: Option<calls::InCall>,
     pub goal: Goal,
+    /// Up to which tick the guest may go on by itself, once there are no records left.
+    patience: Option<u64>,
     pub serve: serve::Serve,
     pub predicates: predicates::Predicates,
     /// Files that the guest has mapped shared.
@@ -197,6 +199,11 @@ impl Replay {
         None
     }
 
+    /// How far the guest may go behind the last record, if it is there.
+    pub fn patience(&self) -> Option<u64> {
+        self.patience
+    }
+
     /// Do records follow the next one?
     pub fn is_followed_by_more(&self) -> bool {
         self.next().is_ok_and(|raw| log::record(&self.source.logs[self.log][self.at + raw.len..]).is_ok())
@@ -234,6 +241,7 @@ pub fn begin(e: &mut Engine, t: &mut Thread, mut source: Source) {
         descriptors: descriptors::Table::default(),
         in_call: None,
         goal: Goal::default(),
+        patience: None,
         serve: serve::Serve::default(),
         predicates: predicates::Predicates::default(),
         shared: region.as_mut().map(|r| core::mem::take(&mut r.shared)).unwrap_or_default(),
@@ -340,6 +348,9 @@ pub fn steer(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
             return;
         }
         disturb(e, g);
+        if is_past_the_log(e) {
+            return log_ends(e);
+        }
         let due = due(e, t);
         if let Some((kind, at)) = due
             && goal::arrived(e, t, g, &at)
@@ -374,6 +385,20 @@ pub fn steer(e: &mut Engine, t: &mut Thread, g: &mut Gate) {
         }
         return;
     }
+}
+
+/// A recorded guest that was killed left no end, and may have gone on for any time without asking for anything. So does the
+/// replay, for a few seconds: a loop without calls would never end.
+const SILENT: u64 = 500_000_000;
+
+/// Has the guest gone on for long behind the last record?
+fn is_past_the_log(e: &mut Engine) -> bool {
+    let now = e.clock.now();
+    let r = replay(e);
+    if r.serve.has_left() || r.next().is_ok() {
+        return false;
+    }
+    now >= *r.patience.get_or_insert(now.saturating_add(SILENT))
 }
 
 /// What the next record says is to happen to the running thread at a position of its own.

@@ -105,8 +105,8 @@ fn evidence(out: &mut String, report: &Report, rank: usize, cause: &Cause) {
     let open = if rank == 1 { " open" } else { "" };
     let _ = write!(out, "<details class=\"evidence\"{open}><summary>Evidence</summary><dl>");
     item(out, "method", cause.kind.title());
-    if let Some((n, of)) = cause.instance {
-        item(out, "execution", &format!("{n} of {of}"));
+    if let Some(execution) = cause.instance {
+        item(out, "execution", &execution.to_string());
     }
     if let Some(Evidence { moment, alteration, verdict, end }) = &cause.evidence {
         item(out, "change", alteration);

@@ -1,6 +1,6 @@
 //! An answer as `clew why` gives it for a small program, with a slice that reaches into a very long file.
 
-use report::{Cause, Difference, Evidence, Kind, Place, Report, SliceLine, Source, Step, Tried};
+use report::{Cause, Difference, Evidence, Execution, Kind, Place, Report, SliceLine, Source, Step, Tried};
 
 const COUNT: &str = include_str!("count.c");
 /// As long as the amalgamation of a database.
@@ -42,7 +42,7 @@ fn condition() -> Cause {
         place: at("if (length >= 0)", "read_all"),
         kind: Kind::CriticalPredicate,
         proved: true,
-        instance: Some((5, 9)),
+        instance: Some(Execution { number: 5, of: Some(9) }),
         explanation: "with line 49 taken the other way on its 5th execution the program prints 8 words as expected"
             .into(),
         distance: None,
@@ -70,7 +70,7 @@ fn increment() -> Cause {
         place: at("t->words++;", "add_word"),
         kind: Kind::Suppression,
         proved: true,
-        instance: Some((5, 9)),
+        instance: Some(Execution { number: 5, of: Some(9) }),
         explanation: "with line 27 left out on its 5th execution the program prints 8 words as expected".into(),
         distance: None,
         doubt: None,
