@@ -297,6 +297,7 @@ fn a_crash_and_a_failing_assertion_are_traced() {
     assert!(!answer["failure"].as_str().expect("what is wrong").contains("stack is used up"), "{answer}");
     assert!(answer["failure"].as_str().is_some_and(|f| f.contains("SIGSEGV at null.c:")), "{}", answer["failure"]);
     check_why("insist.c", &[], &[], None);
+    check_why("listed.c", &[], &[], None);
 }
 
 #[test]

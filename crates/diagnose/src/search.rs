@@ -228,12 +228,18 @@ impl Batch<'_> {
         let (mut verdict, mut doubt) = (self.verdict(&run), doubt.cloned());
         if verdict == Verdict::Avoided {
             match self.trials.meets_failure(trial) {
-                Met::Once => verdict = Verdict::Fixed,
-                Met::Several => {
+                Met::AsOften => verdict = Verdict::Fixed,
+                met @ (Met::Unlike | Met::Less) => {
                     verdict = Verdict::Fixed;
-                    doubt.get_or_insert_with(|| {
-                        "the failing place is passed several times, and which one failed is not known".into()
-                    });
+                    let why = match met {
+                        Met::Unlike => {
+                            "the failing place is passed, but whether the value that was put there is right is not known"
+                        }
+                        _ => {
+                            "the failing place is passed less often than in the recorded run: the failure may only be avoided"
+                        }
+                    };
+                    doubt.get_or_insert_with(|| why.into());
                 }
                 Met::Never | Met::Unknown => {}
             }

@@ -49,10 +49,12 @@ pub enum Stop {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Met {
     Never,
-    /// Once, as in the recorded run: it is the execution that failed there.
-    Once,
-    /// Which of several executions is the one that failed is not known.
-    Several,
+    /// As often as the recorded run from there on, the last time of which it failed: that execution is among them.
+    AsOften,
+    /// As often, but with a value that was put there: one that happens not to fail is easily found.
+    Unlike,
+    /// Not that often: whether one of these is the execution that failed is not known.
+    Less,
     /// That could not be seen.
     Unknown,
 }

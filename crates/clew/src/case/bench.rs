@@ -7,7 +7,7 @@ use crate::written::Written;
 use diagnose::{Change, Each, End, Met, Oracle, Run, Stop, Stream, Trial, Trials};
 use model::serve::{Alteration, Answer, Moment, Predicate, Request, TrialEnd, Until, Why};
 use recording::UnitName;
-use session::{Budget, Candidate, Session, TrialOutcome, alter};
+use session::{Budget, Candidate, Live, Session, TrialOutcome, alter};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 
 /// Longer than this nobody waits to see whether a run comes to the failing place.
 const LOOK: Duration = Duration::from_secs(2);
+
+/// Meetings with the failing place that are counted, at most.
+const MOST_MEETINGS: u64 = 2_000;
 
 /// Longer than this nobody looks for branches behind a switch.
 const LOOK_BEHIND: Duration = Duration::from_millis(300);
@@ -26,8 +29,8 @@ const KEEP_BEHIND: u32 = 100_000;
 pub struct Witness {
     pub pc: u64,
     pub stack: u64,
-    /// The failing execution was the first one of the instruction.
-    pub first: bool,
+    /// The instruction was executed once in the whole run.
+    pub once: bool,
 }
 
 /// Makes trials.
@@ -66,31 +69,43 @@ impl Bench<'_> {
         Run { output: self.written.altered(self.unit, moment, outcome.output, &outcome.children), end, files }
     }
 
-    /// Goes the altered way until the program wants something from outside, and counts how often it is at the witness.
+    /// Compares how often the altered run is at the witness, until it wants something from outside, with the recorded one.
     fn count_meetings(&mut self, trial: &Trial, witness: Witness) -> Result<Met, session::Error> {
         self.session.seek(trial.moment, &mut || false)?;
         let thread = self.session.place().thread;
-        let live = self.session.copy()?;
-        alter(&live, alteration(&trial.change))?;
-        live.ask(&Request::Leave { thread })?;
-        live.ask(&Request::Breakpoints(vec![witness.pc]))?;
-        let begun = Instant::now();
-        let mut met = 0;
-        while met < 2 {
-            let answer = live.ask_long(&Request::Run(Until::default()), &mut || begun.elapsed() > LOOK)?;
-            if !matches!(answer, Answer::Stopped { why: Why::Breakpoint, .. }) {
-                break;
-            }
-            let registers = session::registers_of(&live, thread)?;
-            met += usize::from(registers.gpr[4] == witness.stack);
-        }
-        Ok(match met {
+        let altered = self.session.copy()?;
+        alter(&altered, alteration(&trial.change))?;
+        altered.ask(&Request::Leave { thread })?;
+        if meetings(&altered, witness, 1)? == 0 {
             // It may come there later: after the first system call nobody looks.
-            0 => Met::Unknown,
-            1 if witness.first => Met::Once,
-            _ => Met::Several,
+            return Ok(Met::Unknown);
+        }
+        // The last one of the recorded run is the one that fails.
+        let recorded = meetings(&self.session.copy()?, witness, MOST_MEETINGS)?;
+        let others = recorded.saturating_sub(1);
+        let is_known = recorded > 0 && recorded < MOST_MEETINGS;
+        let as_often = is_known && meetings(&altered, witness, others)? >= others;
+        let by_a_branch = matches!(trial.change, Change::Flip | Change::FlipTwo { .. } | Change::Force(_));
+        Ok(match as_often {
+            true if by_a_branch || witness.once => Met::AsOften,
+            true => Met::Unlike,
+            false => Met::Less,
         })
     }
+}
+
+/// How often a copy that goes on is at the witness, up to a number of times.
+fn meetings(copy: &Live, witness: Witness, most: u64) -> Result<u64, session::Error> {
+    copy.ask(&Request::Breakpoints(vec![witness.pc]))?;
+    let begun = Instant::now();
+    let mut met = 0;
+    while met < most {
+        let answer = copy.ask_long(&Request::Run(Until::default()), &mut || begun.elapsed() > LOOK)?;
+        let Answer::Stopped { why: Why::Breakpoint, place, .. } = answer else { break };
+        let registers = session::registers_of(copy, place.thread)?;
+        met += u64::from(registers.gpr[4] == witness.stack);
+    }
+    Ok(met)
 }
 
 impl Bench<'_> {

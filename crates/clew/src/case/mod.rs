@@ -346,19 +346,18 @@ impl<'a> Case<'a> {
     pub fn witness(&self, session: &mut Session, branches: &Branches) -> Option<Witness> {
         let Failure::Crash { signal, pc } = self.failing.failure else { return None };
         let end = self.opened.recording.unit(&self.unit).ok()?.end?;
-        let (moment, first) = match signal {
+        let moment = match signal {
             SIGABRT => {
                 let thread = thread_at(session, Moment { tick: end.tick, pc })?;
                 let mut last = branches.list.iter().rev().take(OTHERS_WENT_ON);
-                let own = last.find(|p| thread_at(session, p.moment) == Some(thread))?;
-                (own.moment, own.instance == 1)
+                last.find(|p| thread_at(session, p.moment) == Some(thread))?.moment
             }
-            _ => (Moment { tick: end.tick, pc }, false),
+            _ => Moment { tick: end.tick, pc },
         };
         session.seek(moment, &mut || false).ok()?;
         let stack = session.registers(session.place().thread).ok()?.gpr[4];
-        let first = first || signal != SIGABRT && session.count(&[pc], &mut || false).ok()?.all <= 1;
-        Some(Witness { pc: moment.pc, stack, first })
+        let once = session.count(&[moment.pc], &mut || false).ok()?.all <= 1;
+        Some(Witness { pc: moment.pc, stack, once })
     }
 }
 
