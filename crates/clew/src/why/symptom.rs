@@ -8,7 +8,7 @@ use crate::slice::facts::Program;
 use crate::slice::outputs::last_write;
 use crate::slice::{original_paths, stacks, tracing};
 use diagnose::order::Influence;
-use diagnose::{Failure, Fault, Stream};
+use diagnose::{End, Failure, Fault, Stream};
 use image::LoadedImages;
 use model::GuestAddr;
 use session::Session;
@@ -28,6 +28,11 @@ const WIDER: Duration = Duration::from_secs(5);
 const MOST_FRAMES: usize = 64;
 /// Arguments, at most: more is something else.
 const MOST_ARGUMENTS: u64 = 100_000;
+
+/// The exit status of a program of Rust whose first thread panicked.
+const PANICKED: u32 = 101;
+/// What Rust's library calls for each panic.
+const PANICS: [&str; 2] = ["__rustc::rust_begin_unwind", "rust_begin_unwind"];
 
 /// What the symptom depended on.
 pub struct Symptom {
@@ -59,6 +64,9 @@ pub fn start(case: &Case<'_>, session: &mut Session, stop: &mut dyn FnMut() -> b
     if *failure == Failure::Hang {
         return hang(case, session, stop);
     }
+    if let Some(start) = panic(case, session, stop) {
+        return Ok(start);
+    }
     let recording = &case.opened.recording;
     let images = session::images_of(recording);
     let options = criterion(case);
@@ -79,6 +87,20 @@ pub fn start(case: &Case<'_>, session: &mut Session, stop: &mut dyn FnMut() -> b
         return Finder { options: &options, ..finder }.find_in(&case.written);
     }
     found
+}
+
+/// A program of Rust that ends because it panicked: what led there, and not what it did to say so, which takes long where it
+/// prints its stack.
+fn panic(case: &Case<'_>, session: &mut Session, stop: &mut dyn FnMut() -> bool) -> Option<Start> {
+    let is_late = matches!(case.failing.failure, Failure::Missing { .. } | Failure::WrongExit { .. });
+    if !is_late || case.failing.run.end != End::Exited(PANICKED) {
+        return None;
+    }
+    let entries = PANICS.iter().find_map(|name| case.code.entries_of(name).ok())?;
+    let (panics, _) = session.executions(&entries, 1, None, stop).ok()?;
+    let moment = panics.last()?.moment;
+    session.seek(moment, stop).ok()?;
+    Some(Start::new(moment, Criterion { control: true, ..Criterion::default() }, "that it panicked".into()))
 }
 
 /// A program that hangs: what keeps it going.
@@ -175,7 +197,7 @@ pub fn follow(
         relevant: true,
         // What would have ended a loop is often behind a pointer.
         pointers: case.failing.failure == Failure::Hang,
-        missing_output: is_missing,
+        missing_output: is_missing && !start.criterion.control,
         stacks: stacks(session).map_err(|r| r.message)?,
         ..slice::Options::default()
     };
