@@ -301,6 +301,12 @@ fn a_crash_and_a_failing_assertion_are_traced() {
 }
 
 #[test]
+fn an_exception_that_is_caught_is_traced_to_what_led_to_it() {
+    check_why("caught.cc", &[], &["7", "neg"], Some("-7\n"));
+    check_why("caught.cc", &["--expect-exit", "0"], &["7", "neg"], None);
+}
+
+#[test]
 fn an_exception_that_nobody_catches_is_traced_to_who_threw_it() {
     check_why("thrown.cc", &[], &[], None);
     let answer = check_why("thrown.cc", &["--no-crash"], &[], Some("18\n"));

@@ -44,11 +44,13 @@ pub struct Start {
     pub pruned: (Vec<(u64, u64)>, Vec<RegId>),
     /// The address of what did not come to an end, whose line belongs to the answer.
     pub died: Option<u64>,
+    /// Something was thrown there: what the program does behind it is no part of the failure.
+    pub thrown: bool,
 }
 
 impl Start {
     pub fn new(moment: Moment, criterion: Criterion, text: String) -> Start {
-        Start { moment, criterion, text, pruned: Default::default(), died: None }
+        Start { moment, criterion, text, pruned: Default::default(), died: None, thrown: false }
     }
 }
 

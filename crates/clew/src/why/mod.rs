@@ -253,8 +253,8 @@ impl<'a> Searching<'a> {
         let begun = Instant::now();
         let rounds = branches::rounds(self.case);
         let hangs = rounds.len() > 1;
-        // What a program does behind a panic, or in all its rounds, is no cause.
-        let upto = (hangs || symptom.is_some_and(|s| s.start.criterion.control)).then_some(moment);
+        // What a program does behind what was thrown, or in all its rounds, is no cause.
+        let upto = (hangs || symptom.is_some_and(|s| s.start.thrown)).then_some(moment);
         let within = self.within(15);
         let mut count = |ranges: &[(u64, u64)], whole: bool| {
             Branches::executed(self.case, &mut session, ranges, upto, whole, within)

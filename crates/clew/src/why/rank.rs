@@ -63,10 +63,16 @@ impl Candidate<'_> {
     fn compare(&self, other: &Candidate<'_>) -> std::cmp::Ordering {
         // What only makes the first wrong piece right does so by accident more easily, unless it is that very number.
         let is_piece = |c: &Candidate<'_>| !c.finding.is_repair() && !c.told;
-        let class =
-            |c: &Candidate<'_>| (!c.finding.is_proved(), !c.finding.is_repair(), is_piece(c), c.foreign.is_some());
+        let class = |c: &Candidate<'_>| (!c.finding.is_proved(), !c.finding.is_repair(), is_piece(c), c.is_unwritten());
         let order = class(self).cmp(&class(other)).then_with(|| self.weight.total_cmp(&other.weight));
         order.then_with(|| self.told.cmp(&other.told)).then_with(|| self.by_time(other))
+    }
+
+    /// Did nobody write it for this program? What a compiler puts where a block ends, destructors and checks of the stack, has a
+    /// brace for its line.
+    fn is_unwritten(&self) -> bool {
+        let is_brace = |source: &String| !source.contains(char::is_alphanumeric);
+        self.foreign.is_some() || self.place.source.as_ref().is_some_and(is_brace)
     }
 
     /// Of two of the same rank: the last one is nearest to the failure; but a wrong number is where it comes from.

@@ -31,8 +31,9 @@ const MOST_ARGUMENTS: u64 = 100_000;
 
 /// The exit status of a program of Rust whose first thread panicked.
 const PANICKED: u32 = 101;
-/// What Rust's library calls for each panic.
+/// What Rust's library calls for each panic, and programs in C++ for each exception.
 const PANICS: [&str; 2] = ["__rustc::rust_begin_unwind", "rust_begin_unwind"];
+const THROWS: &str = "__cxa_throw";
 
 /// What the symptom depended on.
 pub struct Symptom {
@@ -64,7 +65,7 @@ pub fn start(case: &Case<'_>, session: &mut Session, stop: &mut dyn FnMut() -> b
     if *failure == Failure::Hang {
         return hang(case, session, stop);
     }
-    if let Some(start) = panic(case, session, stop) {
+    if let Some(start) = thrown(case, session, stop) {
         return Ok(start);
     }
     let recording = &case.opened.recording;
@@ -89,18 +90,31 @@ pub fn start(case: &Case<'_>, session: &mut Session, stop: &mut dyn FnMut() -> b
     found
 }
 
-/// A program of Rust that ends because it panicked: what led there, and not what it did to say so, which takes long where it
-/// prints its stack.
-fn panic(case: &Case<'_>, session: &mut Session, stop: &mut dyn FnMut() -> bool) -> Option<Start> {
+/// A program that ends badly behind a panic or an exception: what led there, and not what it did to say so, which takes long where
+/// it prints its stack. Whatever catches an exception is no cause of it.
+fn thrown(case: &Case<'_>, session: &mut Session, stop: &mut dyn FnMut() -> bool) -> Option<Start> {
     let is_late = matches!(case.failing.failure, Failure::Missing { .. } | Failure::WrongExit { .. });
-    if !is_late || case.failing.run.end != End::Exited(PANICKED) {
+    let End::Exited(status @ 1..) = case.failing.run.end else { return None };
+    if !is_late {
         return None;
     }
-    let entries = PANICS.iter().find_map(|name| case.code.entries_of(name).ok())?;
-    let (panics, _) = session.executions(&entries, 1, None, stop).ok()?;
-    let moment = panics.last()?.moment;
+    session.seek_end(stop).ok()?;
+    let loaded = mapped(case, session).ok()?.loaded;
+    let entries = |name: &str| -> Vec<u64> {
+        let of =
+            |l: &image::LoadedImage| l.image.find_function(name).iter().map(|f| l.bias.to_guest(f.start).0).collect();
+        loaded.iter().flat_map(|l| -> Vec<u64> { of(l) }).collect()
+    };
+    let panics = PANICS.iter().map(|name| entries(name)).find(|list| !list.is_empty() && status == PANICKED);
+    let entries = panics.unwrap_or_else(|| entries(THROWS));
+    if entries.is_empty() {
+        return None;
+    }
+    let (executed, _) = session.executions(&entries, 1, None, stop).ok()?;
+    let moment = executed.last()?.moment;
     session.seek(moment, stop).ok()?;
-    Some(Start::new(moment, Criterion { control: true, ..Criterion::default() }, "that it panicked".into()))
+    let criterion = Criterion { control: true, ..Criterion::default() };
+    Some(Start { thrown: true, ..Start::new(moment, criterion, "what was thrown".into()) })
 }
 
 /// A program that hangs: what keeps it going.
@@ -197,7 +211,7 @@ pub fn follow(
         relevant: true,
         // What would have ended a loop is often behind a pointer.
         pointers: case.failing.failure == Failure::Hang,
-        missing_output: is_missing && !start.criterion.control,
+        missing_output: is_missing && !start.thrown,
         stacks: stacks(session).map_err(|r| r.message)?,
         ..slice::Options::default()
     };
