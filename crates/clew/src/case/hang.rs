@@ -133,7 +133,7 @@ impl Looking<'_> {
             }
             begins = start;
         }
-        let tick = self.last_other(begins.saturating_sub(SAMPLE)..tick, &looping)?;
+        let tick = self.last_other(begins.saturating_sub(SAMPLE)..begins, &looping)?;
         // What is executed once may belong to what comes before or behind, and is no measure of a round.
         let seldom = first.values().copied().filter(|n| *n > 1).min()?;
         let settles_after = (ROUNDS * STRETCH / seldom).clamp(LEAST, SETTLES_AFTER);

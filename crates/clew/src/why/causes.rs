@@ -261,16 +261,19 @@ fn needed(case: &Case<'_>, gathered: &Gathered, candidates: &[Candidate<'_>]) ->
         .map(|c| {
             let moment = c.finding.trial.moment;
             let place = c.foreign.as_ref().unwrap_or(&c.place).clone();
-            (moment, Decision { place, instance: execution(case, instance(gathered, moment)) })
+            (moment, Decision { place, instance: execution(case, gathered, moment, instance(gathered, moment)) })
         })
         .collect();
     list.sort_by_key(|(moment, _)| *moment);
     list.into_iter().map(|(_, decision)| decision).collect()
 }
 
-/// The number of an execution. How many there are in all nobody knows of a program that did not end.
-fn execution(case: &Case<'_>, (number, of): (u64, u64)) -> Execution {
-    Execution { number, of: (case.failing.run.end != End::StillRunning).then_some(of) }
+/// The number of an execution at a moment. How many there are in all nobody knows of a program that did not end, unless it is of a
+/// branch that the rounds do not go through.
+fn execution(case: &Case<'_>, gathered: &Gathered, moment: Moment, (number, of): (u64, u64)) -> Execution {
+    let is_before = gathered.branches.at(moment).is_some() && gathered.rounds.count(moment.pc) == 0;
+    let is_known = case.failing.run.end != End::StillRunning || case.failing.failure == Failure::Hang && is_before;
+    Execution { number, of: is_known.then_some(of) }
 }
 
 /// Which execution of a branch it is, and how many there are until the failure.
@@ -310,7 +313,7 @@ fn proved(
         kind,
         proved: finding.is_proved(),
         instance: (numbered && kind != Kind::ForcedPredicate && !c.is_cut && c.foreign.is_none())
-            .then(|| execution(case, (n, of))),
+            .then(|| execution(case, gathered, moment, (n, of))),
         distance: (c.distance != u32::MAX).then_some(c.distance),
         explanation: match finding.is_repair() {
             true => format!("{} {} {}", altered.what(places), case.subject(), repaired(&case.oracle)),
