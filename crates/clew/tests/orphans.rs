@@ -40,6 +40,17 @@ fn descendants(of: i32) -> Vec<i32> {
     parents.keys().copied().filter(comes_from).collect()
 }
 
+/// Has a process waited for something, or worked for a while? A copy that was just made has not yet asked to die with its host; if
+/// it is stopped before, it can neither ask nor notice that the host has gone.
+fn has_settled(pid: i32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    let Some((_, fields)) = stat.rsplit_once(") ") else { return true };
+    let fields: Vec<&str> = fields.split(' ').collect();
+    // Time in the program and in the kernel, in hundredths of a second, are the 14th and the 15th field, the state the third.
+    let worked = fields[11..13].iter().filter_map(|n| n.parse::<u64>().ok()).sum::<u64>() > 0;
+    worked || matches!(fields[0], "S" | "Z")
+}
+
 /// Waits until the host has an engine and a copy of it, then stops them all. The host is stopped, too.
 #[track_caller]
 fn stopped_engines(host: &mut Child, what: &str) -> Vec<Pid> {
@@ -50,6 +61,10 @@ fn stopped_engines(host: &mut Child, what: &str) -> Vec<Pid> {
         std::thread::yield_now();
     }
     kill_process(Pid::from_child(host), Signal::STOP).unwrap();
+    while !descendants(host.id() as i32).into_iter().all(has_settled) {
+        assert!(begun.elapsed() < PATIENCE, "{what}: an engine neither works nor waits");
+        std::thread::yield_now();
+    }
     let engines: Vec<Pid> = descendants(host.id() as i32).into_iter().filter_map(Pid::from_raw).collect();
     engines.iter().for_each(|engine| kill_process(*engine, Signal::STOP).unwrap());
     engines

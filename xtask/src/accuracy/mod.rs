@@ -213,23 +213,41 @@ fn roots(toml: &str) -> Vec<(String, u64, u64)> {
     found
 }
 
-/// Replaces a section of docs/accuracy.md, or adds it.
+/// Behind it a section holds what people wrote about the figures.
+const MEASURED: &str = "<!-- end of what was measured -->\n";
+
+/// Replaces what was measured in a section of docs/accuracy.md, or adds the section.
 fn publish(heading: &str, text: &str) -> Result<(), String> {
     let path = root().join("docs/accuracy.md");
     let old = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    fs::write(&path, with_section(&old, heading, text)).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn with_section(old: &str, heading: &str, text: &str) -> String {
     let title = format!("## {heading}\n");
-    let (before, behind) = match old.split_once(&title) {
-        Some((before, rest)) => (before.to_owned(), rest.find("\n## ").map_or("", |n| &rest[n + 1..])),
-        None => (format!("{}\n\n", old.trim_end()), ""),
+    let (before, section, behind) = match old.split_once(&title) {
+        Some((before, rest)) => {
+            let (section, behind) = rest.find("\n## ").map_or((rest, ""), |n| rest.split_at(n));
+            (before.to_owned(), section, behind)
+        }
+        None => (format!("{}\n\n", old.trim_end()), "", ""),
     };
-    let behind = if behind.is_empty() { String::new() } else { format!("\n{behind}") };
-    let new = format!("{before}{title}\n{}\n{behind}", text.trim_end());
-    fs::write(&path, new).map_err(|e| format!("{}: {e}", path.display()))
+    let words = section.split_once(MEASURED).map_or("", |(_, words)| words);
+    format!("{before}{title}\n{}\n{MEASURED}{words}{behind}", text.trim_end())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_people_wrote_about_figures_is_kept() {
+        let old = format!("# Title\n\n## One\n\n1\n{MEASURED}\nA word.\n\n## Two\n\n2\n");
+        let new = with_section(&old, "One", "3\n");
+        assert_eq!(new, old.replace("\n1\n", "\n3\n"));
+        let added = with_section(&new, "Three", "4");
+        assert_eq!(added, format!("{}\n\n## Three\n\n4\n{MEASURED}", new.trim_end()));
+    }
 
     #[test]
     fn root_causes_are_read_from_the_description() {
