@@ -184,8 +184,7 @@ fn candidates<'a>(
     places: &mut Places<'_>,
 ) -> Vec<Candidate<'a>> {
     let mut list = Vec::new();
-    let counted = gathered.influence.iter().filter(|(moment, _)| !gathered.rounds.hold(**moment));
-    let often = Often::new(counted.map(|(moment, influence)| (moment.pc, *influence)));
+    let often = often(gathered);
     let through_pointers = |moment: Moment| {
         let s = symptom?;
         let instance = gathered.outside.get(&moment)?;
@@ -215,12 +214,7 @@ fn candidates<'a>(
         if is_argument {
             // Where a function puts its arguments into its frame: they come from its caller. Of other values than the
             // one that should have been printed nobody knows whether they are meant.
-            let call = node
-                .zip(symptom)
-                .zip(sites)
-                .filter(|_| told)
-                .and_then(|((n, s), sites)| calls::innermost(sites, s.slice.nodes[n as usize].segment));
-            match call {
+            match call_of(node, symptom, sites).filter(|_| told) {
                 Some(call) if places.is_own(call) => shown = call,
                 // Nobody calls `main` but the library: it is the function's first line itself.
                 Some(_) => {}
@@ -258,6 +252,18 @@ fn candidates<'a>(
     }
     weigh_arm(gathered, &mut list);
     list
+}
+
+/// How often places are executed, not counting the rounds of a loop that does not end.
+fn often(gathered: &Gathered) -> Often {
+    let counted = gathered.influence.iter().filter(|(moment, _)| !gathered.rounds.hold(**moment));
+    Often::new(counted.map(|(moment, influence)| (moment.pc, *influence)))
+}
+
+/// The call of the function that a node of the slice is in.
+fn call_of(node: Option<u32>, symptom: Option<&Symptom>, sites: Option<&Sites<'_>>) -> Option<u64> {
+    let ((node, symptom), sites) = node.zip(symptom).zip(sites)?;
+    calls::innermost(sites, symptom.slice.nodes[node as usize].segment)
 }
 
 /// The innermost call from the program's own code that led to an execution.
