@@ -10,9 +10,10 @@ use crate::message::{self, Messages, Paint};
 use crate::show::count;
 use crate::startup::Startup;
 use crate::status;
-use diagnose::{Failure, Finding, Search, Stop, Trial, Verdict};
+use diagnose::{End, Failure, Finding, Search, Stop, Trial, Verdict};
 use model::serve::Moment;
 use recording::UnitName;
+use report::Execution;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -85,9 +86,8 @@ pub struct Changed {
     pub pc: u64,
     /// The other place, if it changed two things.
     pub second: Option<u64>,
-    /// Which execution of the place it is, and of how many.
-    pub instance: u64,
-    pub of: u64,
+    /// Which execution of the place it is.
+    pub execution: Execution,
     /// Names of a repair and of what only avoids the failure.
     pub kinds: [&'static str; 2],
     /// The beginning of a sentence: `with line 3 taken the other way`.
@@ -100,8 +100,7 @@ pub struct Changed {
 struct Item {
     place: Where,
     second: Option<Where>,
-    instance: u64,
-    of: u64,
+    execution: Execution,
     kind: &'static str,
     proved: bool,
     explanation: String,
@@ -188,8 +187,8 @@ impl Answer {
         }
         let rest = self.told.iter().filter(|i| !matches!(i.verdict, Verdict::Fixed | Verdict::Avoided));
         for item in rest.take(SHOWN) {
-            let Item { instance, verdict, end, .. } = item;
-            let _ = writeln!(out, "{}, execution {instance}: {verdict}, {end}", item.title());
+            let Item { execution, verdict, end, .. } = item;
+            let _ = writeln!(out, "{}, execution {}: {verdict}, {end}", item.title(), execution.number);
         }
         self.text_of_avoiding(&mut out);
         let _ = writeln!(out, "\n{}", self.text_of_trials());
@@ -208,7 +207,7 @@ impl Answer {
         let doing = self.words.doing;
         let _ = writeln!(out, "\nNot met any more, which proves nothing, is the failure after {doing}:");
         for item in self.avoiding.iter().take(SHOWN / 2) {
-            let _ = writeln!(out, "   {}, execution {} of {}", item.title(), item.instance, item.of);
+            let _ = writeln!(out, "   {}, execution {}", item.title(), item.execution);
         }
         if self.avoiding.len() > SHOWN / 2 {
             let _ = writeln!(out, "   … and {} more", self.avoiding.len() - SHOWN / 2);
@@ -266,7 +265,7 @@ impl Answer {
 }
 
 fn item(case: &Case<'_>, trial: &Trial, verdict: &Verdict, end: String, changed: Changed) -> Item {
-    let Changed { pc, second, instance, of, kinds, what, alteration } = changed;
+    let Changed { pc, second, execution, kinds, what, alteration } = changed;
     let is_repair = *verdict == Verdict::Fixed;
     let explanation = match is_repair {
         true => format!("{what} {} {}", case.subject(), repaired(&case.oracle)),
@@ -275,8 +274,7 @@ fn item(case: &Case<'_>, trial: &Trial, verdict: &Verdict, end: String, changed:
     Item {
         place: case.code.locate(pc),
         second: second.map(|pc| case.code.locate(pc)),
-        instance,
-        of,
+        execution,
         kind: kinds[usize::from(!is_repair)],
         proved: false,
         explanation,
@@ -297,8 +295,7 @@ impl Item {
         };
         let function = self.place.function.as_ref().map(|f| format!(" in {f}")).unwrap_or_default();
         let title = paint.strong(&self.title());
-        let (n, of) = (self.instance, self.of);
-        let _ = writeln!(out, "\n{rank}. {title}{function}  {status}, execution {n} of {of}");
+        let _ = writeln!(out, "\n{rank}. {title}{function}  {status}, execution {}", self.execution);
         for text in [Some(&self.place), self.second.as_ref()].into_iter().flatten().filter_map(|p| p.text.as_ref()) {
             let _ = writeln!(out, "     {text}");
         }
@@ -317,8 +314,8 @@ impl Item {
             "address": self.place.address,
             "kind": self.kind,
             "status": if self.proved { "proved" } else { "suspected" },
-            "instance": self.instance,
-            "of": self.of,
+            "instance": self.execution.number,
+            "of": self.execution.of,
             "explanation": self.explanation,
             "source": self.place.text,
             "evidence": { "recording": recording, "moment": self.moment.to_string(), "alteration": self.alteration },
@@ -353,7 +350,7 @@ impl Item {
     fn verdict_value(&self) -> Value {
         json!({
             "address": self.place.address,
-            "instance": self.instance,
+            "instance": self.execution.number,
             "moment": self.moment.to_string(),
             "alteration": self.alteration,
             "verdict": self.verdict.name(),
@@ -405,8 +402,18 @@ fn describe_failure(case: &Case<'_>) -> String {
 }
 
 /// Which execution of several: the end of a clause.
-pub fn which(instance: u64, of: u64) -> String {
-    if of > 1 { format!(" on its {} execution", ordinal(instance)) } else { String::new() }
+pub fn which(execution: Execution) -> String {
+    match execution.is_single() {
+        true => String::new(),
+        false => format!(" on its {} execution", ordinal(execution.number)),
+    }
+}
+
+/// The number of an execution, of how many that are known. How many there are in all nobody knows of a program that was ended
+/// from outside.
+pub fn execution(case: &Case<'_>, number: u64, known: u64) -> Execution {
+    let ended = case.failing.run.end != End::StillRunning;
+    Execution { number, of: ended.then_some(known.max(number)) }
 }
 
 /// A short way to write a path.

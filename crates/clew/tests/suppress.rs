@@ -83,6 +83,21 @@ fn a_statement_or_a_call_without_which_the_output_is_right_is_found() {
 }
 
 #[test]
+fn a_statement_is_left_out_without_running_into_its_else_and_with_a_jump_of_its_own() {
+    let guest = Guest::new("jumps", "suppress_else", "-O0", Some("2 3\n"));
+    let line = line_with("suppress_else", "/* statement */");
+    check_found(&guest, "/* statement */", 3, &format!("with line {line} left out on its 3rd execution the program"));
+    let told = guest.suppress(&["--at", &format!("{}#3", guest.at("/* statement */"))], 0);
+    let verdicts = told["verdicts"].as_array().expect("a list").iter().map(|v| &v["verdict"]);
+    assert_eq!(verdicts.collect::<Vec<_>>(), ["fixed", "other failure"], "{told:#}");
+    let early = Guest { expected: None, ..guest };
+    let told = early.suppress(&["--expect-exit", "0", "--at", &early.at("/* return */")], 0);
+    let found = &told["candidates"][0]["explanation"];
+    assert!(found.as_str().is_some_and(|e| e.contains("and the jump at its end left out")), "{told:#}");
+    early.place.done();
+}
+
+#[test]
 fn a_crash_is_repaired_without_the_store_that_went_too_far() {
     for level in ["-O0", "-O2"] {
         let guest = Guest::new("found", "suppress_crash", level, None);

@@ -245,6 +245,8 @@ fn commands_of_the_recording_go_to_moments() {
             ("monitor seek start", &[]),
             ("stepi", &["_start"]),
             ("seek end", &["sum += twice(p->id);"]),
+            // Libraries that were loaded on the way are known.
+            ("info sharedlibrary", &["Yes", "ld-linux-x86-64.so.2", "Yes", "libc.so.6"]),
             ("monitor seek heap.c:15#15", &["executed 14 times only"]),
             ("monitor seek 1:0x1", &["there is no moment 1:0x1"]),
             ("monitor seek nowhere", &["is no moment"]),

@@ -7,8 +7,9 @@
 
 use super::adapter::{Recorded, failed};
 use super::places::{address, plain_line};
+use crate::suppress::last_jump;
 use gdb::{Console, Error};
-use iced_x86::FlowControl;
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, OpAccess, UsedMemory};
 use model::GuestAddr;
 use model::serve::{Alteration, Moment, Request};
 use model::wire::{Action, Probe, Site};
@@ -123,16 +124,26 @@ fn statement(r: &mut Recorded<'_>, file: &str, line: u32) -> Result<Vec<(u64, Ac
             Some((function.name.clone(), function.start == at))
         });
         let (name, begins) = function.unwrap_or_else(|| ("FUNCTION".into(), false));
-        let returns = r.instructions(*start, end)?.iter().any(|i| i.flow_control() == FlowControl::Return);
+        let insns = r.instructions(*start, end)?;
+        let returns = insns.iter().any(|i| i.flow_control() == FlowControl::Return);
         if begins || returns {
             return Err(Error::refused(format!(
                 "{file}:{line} enters or leaves a function, so it cannot be skipped: `monitor suppress {name}` skips the \
                  whole function"
             )));
         }
-        places.push((*start, Action::Skip(Site::Absolute(GuestAddr(end)))));
+        // The jump behind what stores or calls something leads around an `else`; that of `break` or `return x` is its own.
+        let to = last_jump(&insns, end).filter(|_| insns.iter().any(has_effect)).map_or(end, Instruction::ip);
+        places.push((*start, Action::Skip(Site::Absolute(GuestAddr(to)))));
     }
     Ok(places)
+}
+
+/// Does it store something in memory, or call a function?
+fn has_effect(insn: &Instruction) -> bool {
+    let calls = matches!(insn.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+    let writes = |m: &UsedMemory| matches!(m.access(), OpAccess::Write | OpAccess::ReadWrite | OpAccess::ReadCondWrite);
+    calls || InstructionInfoFactory::new().info(insn).used_memory().iter().any(writes)
 }
 
 /// Where the code of a line that goes on from `start` without a gap ends.

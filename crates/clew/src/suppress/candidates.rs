@@ -144,19 +144,20 @@ impl Near {
         let mut found: Vec<(u32, u64, Piece)> = Vec::new();
         for insn in insns() {
             let Some(d) = distance.get(&insn.pc) else { continue };
+            let alone = || pieces.instruction(insn.pc).map(|piece| vec![piece]);
             let own = match insn.control {
-                Control::Call => pieces.instruction(insn.pc),
-                Control::Next if is_store(insn) => pieces.statement(insn.pc).or_else(|_| pieces.instruction(insn.pc)),
+                Control::Call => alone(),
+                Control::Next if is_store(insn) => pieces.statement(insn.pc).or_else(|_| alone()),
                 _ => continue,
             };
-            found.extend(own.ok().map(|piece| (*d, insn.pc, piece)));
+            found.extend(own.into_iter().flatten().map(|piece| (*d, insn.pc, piece)));
         }
         for insn in insns().filter(|i| code.holds(i.pc) && pieces.is_entry(i.pc) && !called.contains(&i.pc)) {
             // How far its execution is from the symptom, what it did tells.
             let d = distance.get(&insn.pc).copied().unwrap_or(u32::MAX);
             found.push((d, insn.pc, pieces.function(insn.pc)));
         }
-        found.sort_unstable_by_key(|(d, pc, _)| (*d, *pc));
+        found.sort_by_key(|(d, pc, _)| (*d, *pc));
         for (_, pc, piece) in found {
             if near.parts.len() >= MOST_PLACES {
                 break;
@@ -195,19 +196,17 @@ fn pieces_at(code: &Code, thing: &Thing) -> Result<Divided, String> {
     };
     let (mut found, mut refused) = (BTreeMap::<u64, Vec<Piece>>::new(), Vec::new());
     for start in starts {
-        let piece = match thing {
+        let ways = match thing {
             Thing::Place(Place::Line(..)) => pieces.statement(start),
-            Thing::Place(Place::Offset(_)) => pieces.instruction(start),
-            Thing::Function(_) => Ok(pieces.function(start)),
+            Thing::Place(Place::Offset(_)) => pieces.instruction(start).map(|piece| vec![piece]),
+            Thing::Function(_) => Ok(vec![pieces.function(start)]),
         };
-        match piece {
-            Ok(piece) => {
-                let known = found.entry(piece.start).or_default();
-                if !known.contains(&piece) {
-                    known.push(piece);
-                }
+        refused.extend(ways.as_ref().err().cloned());
+        for piece in ways.into_iter().flatten() {
+            let known = found.entry(piece.start).or_default();
+            if !known.contains(&piece) {
+                known.push(piece);
             }
-            Err(why) => refused.push(why),
         }
     }
     Ok((found, refused))

@@ -11,7 +11,7 @@ mod candidates;
 mod named;
 mod pieces;
 
-use crate::answer::{self, Answer, Changed, Searched, Words, which};
+use crate::answer::{self, Answer, Changed, Searched, Words, execution, which};
 use crate::case::{self, Ask, Branches, Case, Ready, Refusal, branches};
 use crate::cli::{Color, Order, Suppress as Options};
 use crate::message::{self, Messages};
@@ -20,6 +20,7 @@ use candidates::{Candidates, Finder};
 use diagnose::{Change, Failure, Plan, Search, Trial};
 use named::Named;
 use pieces::What;
+pub use pieces::last_jump;
 use session::EngineProgram;
 
 const WORDS: Words = Words {
@@ -113,10 +114,11 @@ impl Job<'_> {
 fn changed(case: &Case<'_>, found: &Candidates, trial: &Trial) -> Changed {
     let place = case.code.locate(trial.moment.pc);
     let line = place.line.map_or_else(|| place.address.clone(), |line| format!("line {line}"));
-    let (what, instance, of) = match found.piece(trial) {
+    let (what, instance, known) = match found.piece(trial) {
         Some((piece, n, of)) => {
             let what = match &piece.what {
                 What::Statement => line,
+                What::StatementAndJump => format!("{line} and the jump at its end"),
                 What::Call(Some(name)) => format!("the call of {name} in {line}"),
                 What::Call(None) => format!("the call at {} in {line}", place.address),
                 What::Instruction => format!("the store at {} in {line}", place.address),
@@ -126,6 +128,7 @@ fn changed(case: &Case<'_>, found: &Candidates, trial: &Trial) -> Changed {
         }
         None => (line, 1, 1),
     };
+    let execution = execution(case, instance, known);
     let alteration = match trial.change {
         Change::Skip(to) => format!("skip {}#{instance} to {}", place.address, case.code.locate(to).address),
         _ => format!("return {}#{instance}", place.address),
@@ -133,10 +136,9 @@ fn changed(case: &Case<'_>, found: &Candidates, trial: &Trial) -> Changed {
     Changed {
         pc: trial.moment.pc,
         second: None,
-        instance,
-        of,
+        execution,
         kinds: ["suppression", "avoiding-suppression"],
-        what: format!("with {what} left out{}", which(instance, of)),
+        what: format!("with {what} left out{}", which(execution)),
         alteration,
     }
 }

@@ -1,10 +1,13 @@
 //! What can be left out: pieces of code that are entered at one address and behind which execution goes on at another.
 //!
 //! ```text
-//! statement   adjoining code of one source line ─▶ what stands behind it     (a jump at its end is left out, too)
+//! statement   adjoining code of one source line ─▶ a jump at its end, else what stands behind it
+//! its jump    all of that, with such a jump     ─▶ what stands behind it
 //! call        one instruction                   ─▶ the next one              registers stay as they are
 //! function    at its first instruction          ─▶ its caller                registers stay as they are
 //! ```
+//! The jump at the end of a statement may be its own (`return 3`, `n++; break`) or not (it leads around an `else`), and the
+//! code does not tell which: the statement is left out both without it and with it.
 //! Refused are pieces behind which the stack would not be as the code expects it (what opens or closes a frame), returns,
 //! and lines that decide where execution goes on, which is what `clew switch` is for.
 //!
@@ -37,8 +40,10 @@ pub enum Behind {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum What {
-    /// All code of one line that lies together.
+    /// All code of one line that lies together, but for a jump at its end.
     Statement,
+    /// With the jump at its end.
+    StatementAndJump,
     /// One call; of which function, if that is known.
     Call(Option<String>),
     /// One instruction of a line that does more.
@@ -60,8 +65,8 @@ impl<'a> Pieces<'a> {
         code.image().map(|(image, bias)| Pieces { code, image, bias })
     }
 
-    /// The statement that the instruction at `pc` is part of, or why it cannot be left out.
-    pub fn statement(&self, pc: u64) -> Result<Piece, String> {
+    /// The statement that the instruction at `pc` is part of, in each way in which it can be left out, or why it cannot be.
+    pub fn statement(&self, pc: u64) -> Result<Vec<Piece>, String> {
         let at = self.offset(pc);
         let rows = self.image.lines().rows();
         let row = rows.partition_point(|r| r.start <= at).checked_sub(1).filter(|n| at < rows[*n].end);
@@ -72,19 +77,21 @@ impl<'a> Pieces<'a> {
         let start = function.map_or(first, |f| first.max(f.start));
         let end = function.map_or(last, |f| last.min(f.end));
         let insns = self.decode(start, end.0 - start.0);
-        let same_line = |to: u64| {
-            let found = self.image.lines().at(self.offset(to));
-            found.is_some_and(|r| (r.file, r.line) == (rows[row].file, rows[row].line))
-        };
-        let behind = behind(&insns, self.guest(end), &same_line)?;
-        Ok(Piece { start: self.guest(start), behind: Behind::At(behind), what: What::Statement })
+        let end = behind(&insns, self.guest(end))?;
+        let piece = |behind, what| Piece { start: self.guest(start), behind: Behind::At(behind), what };
+        let Some(jump) = last_jump(&insns, end) else { return Ok(vec![piece(end, What::Statement)]) };
+        let without = piece(jump.ip(), What::Statement);
+        let to = self.image.lines().at(self.offset(jump.near_branch_target()));
+        // The code of a `for` begins with a jump to its own condition.
+        let stays = to.is_some_and(|r| (r.file, r.line) == (rows[row].file, rows[row].line));
+        Ok(if stays { vec![without] } else { vec![without, piece(end, What::StatementAndJump)] })
     }
 
     /// The instruction at `pc` alone, or why it cannot be left out.
     pub fn instruction(&self, pc: u64) -> Result<Piece, String> {
         let insns = self.decode(self.offset(pc), LONGEST);
         let Some(insn) = insns.first() else { return Err("there is no instruction".into()) };
-        let behind = behind(&insns[..1], insn.next_ip(), &|_| false)?;
+        let behind = behind(&insns[..1], insn.next_ip())?;
         let what = match insn.flow_control() {
             FlowControl::Call => What::Call(self.name(insn.near_branch_target())),
             FlowControl::IndirectCall => What::Call(None),
@@ -153,10 +160,18 @@ fn stretch(rows: &[LineRow], row: usize) -> (ImageOffset, ImageOffset) {
     (rows[first].start, rows[last].end)
 }
 
-/// Where execution goes on when these instructions, which end at `end`, are left out; else why they cannot be.
-fn behind(insns: &[Instruction], end: u64, same_line: &dyn Fn(u64) -> bool) -> Result<u64, String> {
+/// The jump at the end of code that does something before it.
+pub fn last_jump(insns: &[Instruction], end: u64) -> Option<&Instruction> {
+    let [_, .., last] = insns else { return None };
+    (last.flow_control() == FlowControl::UnconditionalBranch && last.next_ip() == end).then_some(last)
+}
+
+/// Where execution goes on when all of these instructions, which end at `end`, are left out; else why they cannot be.
+fn behind(insns: &[Instruction], end: u64) -> Result<u64, String> {
     let decides = || Err("it decides where execution goes on: `clew switch` takes branches the other way".to_owned());
-    let Some(last) = insns.last() else { return Err("there is no code".into()) };
+    if insns.is_empty() {
+        return Err("there is no code".into());
+    }
     let mut stack = 0;
     for insn in insns {
         match insn.flow_control() {
@@ -176,9 +191,7 @@ fn behind(insns: &[Instruction], end: u64, same_line: &dyn Fn(u64) -> bool) -> R
     if stack != 0 {
         return Err(FRAME.into());
     }
-    // The code of a `for` begins with a jump to its own condition.
-    let jumps = last.flow_control() == FlowControl::UnconditionalBranch && last.next_ip() == end;
-    Ok(if jumps && insns.len() > 1 && same_line(last.near_branch_target()) { last.near_branch_target() } else { end })
+    Ok(end)
 }
 
 const FRAME: &str = "it opens or closes a frame of the stack: name the function to leave it out";
@@ -205,12 +218,13 @@ fn stack_change(insn: &Instruction) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// Where execution goes on behind this code at 0x1000, of which 0x2000 and what is behind it is the same line.
+    /// Where execution goes on without the statement that this code at 0x1000 is.
     #[track_caller]
     fn check(code: &[u8], expected: Result<u64, &str>) {
         let mut decoder = Decoder::with_ip(64, code, 0x1000, DecoderOptions::NONE);
         let insns: Vec<_> = std::iter::from_fn(|| decoder.can_decode().then(|| decoder.decode())).collect();
-        let found = behind(&insns, 0x1000 + code.len() as u64, &|to| to >= 0x2000);
+        let found = behind(&insns, 0x1000 + code.len() as u64);
+        let found = found.map(|end| last_jump(&insns, end).map_or(end, Instruction::ip));
         match (found, expected) {
             (Ok(found), Ok(expected)) => assert_eq!(found, expected),
             (Err(found), Err(expected)) => assert!(found.contains(expected), "{found}"),
@@ -228,8 +242,8 @@ mod tests {
         check(&[0x85, 0xc0, 0x74, 1, 0x90], Ok(0x1005));
         // jmp far away: a break, which is left out
         check(&[0xe9, 0, 1, 0, 0], Ok(0x1005));
-        // mov dword [rbp-4], 0; jmp to 0x2000: the beginning of a for, whose condition is there
-        check(&[0xc7, 0x45, 0xfc, 0, 0, 0, 0, 0xe9, 0xf4, 0x0f, 0, 0], Ok(0x2000));
+        // mov dword [rbp-4], 0; jmp around an else, which is still made
+        check(&[0xc7, 0x45, 0xfc, 0, 0, 0, 0, 0xe9, 0xf4, 0x0f, 0, 0], Ok(0x1007));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 mod pairs;
 
-use crate::answer::{self, Answer, Changed, Searched, Words, which};
+use crate::answer::{self, Answer, Changed, Searched, Words, execution, which};
 use crate::case::words::ordinal;
 use crate::case::{self, Ask, At, Bench, Branches, Case, Ready, Refusal, Where, branches};
 use crate::chops::Chops;
@@ -247,9 +247,9 @@ fn changed(case: &Case<'_>, found: &Branches, trial: &Trial) -> Changed {
     let pc = trial.moment.pc;
     let place = case.code.locate(pc);
     let instance = found.at(trial.moment).map_or(1, |p| p.instance);
-    let of = found.count(pc).max(instance);
+    let executed = execution(case, instance, found.count(pc));
     let branch = named(case, found, &place);
-    let which = which(instance, of);
+    let which = which(executed);
     let (kinds, what, alteration) = match trial.change {
         Change::Skip(to) => {
             let went = found.at(trial.moment).map_or(0, |p| p.to);
@@ -276,7 +276,7 @@ fn changed(case: &Case<'_>, found: &Branches, trial: &Trial) -> Changed {
         Change::FlipTwo { pc, .. } => Some(pc),
         _ => None,
     };
-    Changed { pc, second, instance, of, kinds, what, alteration }
+    Changed { pc, second, execution: executed, kinds, what, alteration }
 }
 
 /// What a branch is called: its line, if that has no other.

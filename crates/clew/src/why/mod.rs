@@ -26,7 +26,7 @@ mod told;
 mod values;
 mod vouched;
 
-use crate::case::{self, Ask, Bench, Branches, Case, Ready, Refusal, branches};
+use crate::case::{self, Ask, Bench, Branches, Case, Ready, Refusal, Where, branches};
 use crate::cli::{Color, Why as Options};
 use crate::find::is_same_file;
 use crate::message::{self, Messages, Paint};
@@ -161,6 +161,8 @@ const FEW: usize = 1000;
 const LEAST_WAY: Duration = Duration::from_secs(2);
 /// Ticks that a change of a run that hangs is tried for at first.
 const SHORT: u64 = 2_000_000;
+/// People who waited so long are told what there is.
+const IMPATIENT: Duration = Duration::from_secs(3);
 /// What a step that others need gets in any case, in hundredths of the budget.
 const LEAST: u32 = 3;
 /// What is kept for ranking and telling, in hundredths of the budget.
@@ -190,7 +192,7 @@ impl Job<'_> {
         (gathered.stack, gathered.standing) = (stack, standing);
         let symptom = followed.map_err(|why| gathered.limits.push(format!("no dependences are known: {why}"))).ok();
         gathered.spent("dependences", case.begun);
-        let mut search = Searching { job: self, case: &case, gathered: &mut gathered };
+        let mut search = Searching { job: self, case: &case, gathered: &mut gathered, told_first: false };
         let mut bench = search.all(session, symptom.as_ref(), moment, &ranges, &mut places)?;
         search.arm(&mut bench, symptom.as_ref(), &mut places)?;
         let Bench { mut session, budget, .. } = bench;
@@ -230,6 +232,17 @@ impl Job<'_> {
             });
         }
     }
+
+    /// Tells the first proof, on a terminal, to somebody who has been waiting: it may be all that is needed.
+    fn say_first(&self, at: &Where) {
+        if !self.ready.quiet {
+            let function = at.function.as_ref().map(|f| format!(" in {f}")).unwrap_or_default();
+            message::stderr(&format!(
+                "\r\x1b[Kclew: proved first: {}{function}; looking for better ones\n",
+                at.short()
+            ));
+        }
+    }
 }
 
 /// Trials, method after method.
@@ -237,6 +250,8 @@ struct Searching<'a> {
     job: &'a Job<'a>,
     case: &'a Case<'a>,
     gathered: &'a mut Gathered,
+    /// Has the first proof been told?
+    told_first: bool,
 }
 
 impl<'a> Searching<'a> {
@@ -443,11 +458,17 @@ impl<'a> Searching<'a> {
             bench.until = bench.until.max(begun + share(self.job.options.search.budget, 5));
         }
         let plan = Plan { all, tell: true, doubt: self.case.waits_for_others(), ..Plan::default() };
+        let case = self.case;
+        let (known, told) = (&self.gathered.search.critical, &mut self.told_first);
         let mut progress = |s: &Search| {
             let found = s.critical.len();
+            let proved = known.iter().chain(&s.critical).find(|f| f.is_proved());
+            if let Some(proved) = proved.filter(|_| !*told && case.begun.elapsed() > IMPATIENT) {
+                *told = true;
+                self.job.say_first(&case.code.locate(proved.trial.moment.pc));
+            }
             self.job.say(&format!("{what}: {} of {} tried, {found} found", s.tried, trials.len()));
         };
-        let case = self.case;
         let found = diagnose::search(bench, trials, &case.failing, &case.oracle, &plan, &mut progress);
         let found = found.map_err(Refusal::internal)?;
         if found.left > 0 {
