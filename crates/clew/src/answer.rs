@@ -133,7 +133,7 @@ impl Answer {
         let Searched { search, executed, pairs, numbers, lines, mut limits, spent } = searched;
         limits.extend(limits_of(&search, &words));
         let finding = |f: &Finding| {
-            let (trial, end) = (&f.trial, f.run.end.to_string());
+            let (trial, end) = (&f.trial, f.end.to_string());
             Item { proved: f.is_proved(), doubt: f.doubt.clone(), ..item(case, trial, &f.verdict, end, changed(trial)) }
         };
         let mut repairs: Vec<Item> = search.critical.iter().map(finding).collect();

@@ -28,8 +28,8 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// How soon an interruption is noticed.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// What was written: stream and bytes.
-type Written = Vec<(u8, Vec<u8>)>;
+/// What was written.
+type Written = Vec<diagnose::Piece>;
 type Output = Arc<Mutex<Written>>;
 
 /// Looks for a failing run; gives our exit status: that of the run that was kept, or of the last one.
@@ -233,7 +233,7 @@ fn captured(stream: u8, output: &Output, readers: &mut Vec<JoinHandle<()>>) -> S
     readers.push(std::thread::spawn(move || {
         let mut buffer = [0; 1 << 16];
         while let Ok(n @ 1..) = reader.read(&mut buffer) {
-            output.lock().unwrap_or_else(PoisonError::into_inner).push((stream, buffer[..n].to_vec()));
+            output.lock().unwrap_or_else(PoisonError::into_inner).push((stream, buffer[..n].into()));
         }
     }));
     Stdio::Fd(OwnedFd::from(writer))

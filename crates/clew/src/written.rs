@@ -7,12 +7,14 @@
 //!
 //! May miss: what other processes would have written had they heard of the change.
 
+use diagnose::Piece;
 use model::log::{CallRecord, Kind, Origin};
 use model::serve::Moment;
 use model::wire::Report;
 use recording::{Recording, UnitName};
 use session::{Error, ReplayOptions, Replayer};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// One write of one process.
 #[derive(Clone, Debug)]
@@ -25,7 +27,7 @@ pub struct Chunk {
     /// From then on it has been made: other threads may have gone on while it was under way.
     back: Moment,
     pub stream: u8,
-    pub bytes: Vec<u8>,
+    pub bytes: Arc<[u8]>,
 }
 
 /// When a unit made a call, and when that came back.
@@ -64,7 +66,7 @@ impl Written {
                     && let Some((unit, Call { at, back, .. })) = by_time.get(&(packet.pid, *time))
                 {
                     let (unit, time, at, back, stream) = (*unit, *time, *at, *back, *stream);
-                    chunks.push(Chunk { unit, time, at, back, stream, bytes: bytes.clone() });
+                    chunks.push(Chunk { unit, time, at, back, stream, bytes: bytes.as_slice().into() });
                 }
             })?;
             let differs = |(pid, r): (&u32, &model::wire::Replayed)| {
@@ -77,7 +79,7 @@ impl Written {
     }
 
     /// Everything, as the recorded run wrote it.
-    pub fn all(&self) -> Vec<(u8, Vec<u8>)> {
+    pub fn all(&self) -> Vec<Piece> {
         self.chunks.iter().map(Chunk::piece).collect()
     }
 
@@ -96,6 +98,11 @@ impl Written {
     /// What was written to these streams, in order.
     pub fn chunks_of(&self, streams: &'static [u8]) -> impl Iterator<Item = &Chunk> {
         self.chunks.iter().filter(move |c| streams.contains(&c.stream))
+    }
+
+    /// How many bytes were written.
+    pub fn len(&self) -> usize {
+        self.chunks.iter().map(|c| c.bytes.len()).sum()
     }
 
     /// Did only this unit write?
@@ -125,13 +132,7 @@ impl Written {
 
     /// What the altered run of `unit` wrote, changed at `moment`, if the trial wrote `trial` from there on and took these
     /// children as recorded.
-    pub fn altered(
-        &self,
-        unit: UnitName,
-        moment: Moment,
-        trial: Vec<(u8, Vec<u8>)>,
-        children: &[u32],
-    ) -> Vec<(u8, Vec<u8>)> {
+    pub fn altered(&self, unit: UnitName, moment: Moment, trial: Vec<(u8, Vec<u8>)>, children: &[u32]) -> Vec<Piece> {
         let now = self.time_of(unit, moment);
         let (mut output, mut own, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for c in &self.chunks {
@@ -145,15 +146,20 @@ impl Written {
             }
         }
         let mut others = others.into_iter().peekable();
-        for (n, piece) in trial.into_iter().enumerate() {
+        for (n, (stream, bytes)) in trial.into_iter().enumerate() {
             let time = own.get(n).copied().unwrap_or(u64::MAX);
             while let Some(c) = others.next_if(|c| c.time < time) {
                 output.push(c.piece());
             }
-            output.push(piece);
+            output.push((stream, bytes.into()));
         }
         output.extend(others.map(Chunk::piece));
         output
+    }
+
+    /// What a unit had written at a moment, if only it writes.
+    pub fn before(&self, moment: Moment) -> impl Iterator<Item = &Chunk> {
+        self.chunks.iter().filter(move |c| c.back < moment)
     }
 
     /// When the unit made its last call before the moment.
@@ -190,7 +196,7 @@ impl Written {
 }
 
 impl Chunk {
-    fn piece(&self) -> (u8, Vec<u8>) {
+    fn piece(&self) -> Piece {
         (self.stream, self.bytes.clone())
     }
 }

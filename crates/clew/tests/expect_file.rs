@@ -7,6 +7,7 @@ use common::searching::{answer, compile_at, line_with};
 use common::{stderr, stdout};
 use serde_json::Value;
 use std::process::Output;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const GUEST: &str = "expect_file";
 
@@ -19,7 +20,9 @@ struct Scene {
 
 impl Scene {
     fn new(mode: &'static str, before: Option<&'static str>, good: &str) -> Scene {
-        let place = Place::new(&format!("expect-file-{mode}"));
+        // Tests of one mode may run at the same time in one process.
+        static SCENES: AtomicUsize = AtomicUsize::new(0);
+        let place = Place::new(&format!("expect-file-{mode}-{}", SCENES.fetch_add(1, Ordering::Relaxed)));
         compile_at(GUEST, "-O0", &place.folder);
         std::fs::write(place.folder.join("good.txt"), good).expect("the file can be written");
         Scene { place, mode, before }

@@ -132,6 +132,13 @@ fn a_stale_value_shows_at_the_one_execution_that_tests_it() {
 }
 
 #[test]
+fn an_early_mistake_is_found_whatever_is_written_later() {
+    let line = |i: u32| format!("{i} {}\n", if i.is_multiple_of(2) { "even" } else { "odd" });
+    let expected: String = (0..300_000).map(line).collect();
+    check_why("early.c", &[], &[], Some(&expected));
+}
+
+#[test]
 fn a_value_that_several_predicates_test_is_replaced() {
     let answer = check_why("parts.c", &[], &[], Some("11 3\n"));
     assert!(["value", "suppression"].map(Value::from).contains(&answer["candidates"][0]["kind"]), "{answer:#}");

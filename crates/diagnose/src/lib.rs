@@ -10,6 +10,7 @@
 
 pub mod oracle;
 pub mod order;
+pub mod output;
 pub mod pairs;
 pub mod reduce;
 pub mod search;
@@ -17,6 +18,7 @@ pub mod trials;
 pub mod verdict;
 
 pub use oracle::{End, ExpectedFile, Failure, Fault, Judgement, Oracle, Run, Stream};
+pub use output::{Hearing, Piece};
 pub use search::{Finding, Plan, Search, search};
 pub use trials::{Change, Each, Met, Stop, Trial, Trials};
 pub use verdict::{Failing, Verdict};

@@ -6,13 +6,14 @@
 //!
 //! Source: X. Zhang, N. Gupta, R. Gupta, "Locating Faults Through Automated Predicate Switching", ICSE 2006, section 3.
 
+use crate::output::{Common, Piece, common};
 use std::fmt;
 
 /// What a run wrote, and how it ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Run {
     /// In the order it was written: the stream (1 or 2) and bytes.
-    pub output: Vec<(u8, Vec<u8>)>,
+    pub output: Vec<Piece>,
     pub end: End,
     /// What it left of the files that the oracle names, in that order; nothing where there is no file.
     pub files: Vec<Option<Vec<u8>>>,
@@ -138,29 +139,40 @@ pub enum Failure {
     Ended(End),
 }
 
-impl Run {
-    /// All that was written to one stream, or to both.
-    pub fn stream(&self, stream: Stream) -> Vec<u8> {
-        let wanted = |s: u8| match stream {
-            Stream::Stdout => s == 1,
-            Stream::Stderr => s == 2,
+impl Stream {
+    /// Is what is written to this descriptor part of it?
+    pub fn holds(self, number: u8) -> bool {
+        match self {
+            Stream::Stdout => number == 1,
+            Stream::Stderr => number == 2,
             Stream::Both => true,
-        };
-        self.output.iter().filter(|(s, _)| wanted(*s)).flat_map(|(_, b)| b.iter().copied()).collect()
-    }
-
-    /// Did both write the same, in the same order, and leave the same files? How it came in pieces does not count.
-    pub fn same_output(&self, other: &Run) -> bool {
-        self.files == other.files
-            && [Stream::Stdout, Stream::Stderr, Stream::Both].into_iter().all(|s| self.stream(s) == other.stream(s))
+        }
     }
 }
 
 impl Run {
+    /// What was written to one stream, or to both, in the pieces in which it was written.
+    pub fn pieces(&self, stream: Stream) -> impl Iterator<Item = &[u8]> + Clone {
+        self.output.iter().filter(move |(s, _)| stream.holds(*s)).map(|(_, bytes)| &**bytes)
+    }
+
+    /// The same, put together.
+    pub fn stream(&self, stream: Stream) -> Vec<u8> {
+        self.pieces(stream).fold(Vec::new(), |mut all, piece| {
+            all.extend_from_slice(piece);
+            all
+        })
+    }
+
+    /// Did both write the same, in the same order, and leave the same files? How it came in pieces does not count.
+    pub fn same_output(&self, other: &Run) -> bool {
+        let same = |s: Stream| common(self.pieces(s), other.pieces(s)).next == [None, None];
+        self.files == other.files && [Stream::Stdout, Stream::Stderr, Stream::Both].into_iter().all(same)
+    }
+
     /// Is what one of them wrote the beginning of what the other did? Runs that never end are cut somewhere.
     pub fn agrees_with(&self, other: &Run) -> bool {
-        let (a, b) = (self.stream(Stream::Both), other.stream(Stream::Both));
-        a.starts_with(&b) || b.starts_with(&a)
+        common(self.pieces(Stream::Both), other.pieces(Stream::Both)).next.contains(&None)
     }
 }
 
@@ -175,7 +187,7 @@ impl Oracle {
         !self.sees_results() && self.exit.is_none() && !self.alive
     }
 
-    fn expectations(&self) -> impl Iterator<Item = (Stream, &[u8])> {
+    pub(crate) fn expectations(&self) -> impl Iterator<Item = (Stream, &[u8])> {
         let all = [(Stream::Stdout, &self.stdout), (Stream::Stderr, &self.stderr), (Stream::Both, &self.both)];
         all.into_iter().filter_map(|(s, e)| Some((s, e.as_deref()?)))
     }
@@ -185,17 +197,10 @@ impl Oracle {
         self.expectations().find(|(s, _)| *s == stream).map(|(_, expected)| expected)
     }
 
-    /// Can a run that has written this so far still work?
-    pub fn may_pass(&self, so_far: &Run) -> bool {
-        self.expectations().all(|(stream, expected)| expected.starts_with(&so_far.stream(stream)))
-    }
-
     /// Judges a run. `check` is asked last, and only if there is such a script.
     pub fn judge(&self, run: &Run, check: &mut dyn FnMut(&Run) -> bool) -> Judgement {
-        let differences: Vec<Failure> = self
-            .expectations()
-            .filter_map(|(stream, expected)| difference(stream, expected, &run.stream(stream)))
-            .collect();
+        let differences: Vec<Failure> =
+            self.expectations().filter_map(|(stream, expected)| difference(stream, expected, run)).collect();
         // A run that goes on and on is wrong from the first byte that is too many; others first of all end wrong.
         let wrong = differences.iter().find(|f| match f {
             Failure::WrongByte { .. } => true,
@@ -219,7 +224,7 @@ impl Oracle {
             let found = run.files.get(n).and_then(Option::as_ref);
             let fault = match found {
                 None => Fault::Absent,
-                Some(found) => fault(&file.contents, found)?,
+                Some(found) => fault(&file.contents, std::iter::once(&**found))?,
             };
             Some(Failure::WrongFile { name: file.name.clone(), fault })
         };
@@ -251,19 +256,19 @@ impl Oracle {
     }
 }
 
-/// The first thing in which bytes are not as expected.
-fn fault(expected: &[u8], found: &[u8]) -> Option<Fault> {
-    let (wanted, got) = (expected.len(), found.len());
-    match expected.iter().zip(found).position(|(e, f)| e != f) {
-        Some(offset) => Some(Fault::WrongByte { offset, expected: expected[offset], found: found[offset] }),
-        None if got < wanted => Some(Fault::Missing { offset: got, bytes: wanted - got }),
-        None if got > wanted => Some(Fault::Extra { offset: wanted, bytes: got - wanted }),
-        None => None,
+/// The first thing in which bytes, given in pieces, are not as expected.
+fn fault<'a>(expected: &[u8], found: impl Iterator<Item = &'a [u8]> + Clone) -> Option<Fault> {
+    let Common { bytes: offset, next } = common(std::iter::once(expected), found.clone());
+    match next {
+        [Some(expected), Some(found)] => Some(Fault::WrongByte { offset, expected, found }),
+        [Some(_), None] => Some(Fault::Missing { offset, bytes: expected.len() - offset }),
+        [None, Some(_)] => Some(Fault::Extra { offset, bytes: found.map(<[u8]>::len).sum::<usize>() - offset }),
+        [None, None] => None,
     }
 }
 
-fn difference(stream: Stream, expected: &[u8], found: &[u8]) -> Option<Failure> {
-    Some(match fault(expected, found)? {
+fn difference(stream: Stream, expected: &[u8], run: &Run) -> Option<Failure> {
+    Some(match fault(expected, run.pieces(stream))? {
         Fault::WrongByte { offset, expected, found } => Failure::WrongByte { stream, offset, expected, found },
         Fault::Extra { offset, bytes } => Failure::Extra { stream, offset, bytes },
         Fault::Missing { offset, bytes } => Failure::Missing { stream, offset, bytes },
@@ -372,7 +377,7 @@ mod tests {
     use super::*;
 
     fn run(text: &str, end: End) -> Run {
-        Run { output: vec![(1, text.into())], end, files: Vec::new() }
+        Run { output: vec![(1, text.as_bytes().into())], end, files: Vec::new() }
     }
 
     #[track_caller]
@@ -428,7 +433,10 @@ mod tests {
 
     #[test]
     fn streams_are_told_apart_and_put_together() {
-        let run = Run { output: vec![(1, b"a".into()), (2, b"b".into()), (1, b"c".into())], ..run("", End::Exited(0)) };
+        let run = Run {
+            output: vec![(1, b"a"[..].into()), (2, b"b"[..].into()), (1, b"c"[..].into())],
+            ..run("", End::Exited(0))
+        };
         check(&Oracle { stderr: Some(b"b".into()), both: Some(b"abc".into()), ..expecting("ac") }, &run, None);
         let refused = Oracle { check: true, ..expecting("ac") }.judge(&run, &mut |_| false);
         assert_eq!(refused, Judgement::Fails(Failure::Refused));

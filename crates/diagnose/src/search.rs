@@ -41,8 +41,8 @@ impl Default for Plan {
 pub struct Finding {
     pub trial: Trial,
     pub verdict: Verdict,
-    /// The altered run.
-    pub run: Run,
+    /// How the altered run ended.
+    pub end: End,
     /// Why it is suspected only; proved if there is no reason.
     pub doubt: Option<String>,
 }
@@ -250,10 +250,10 @@ impl Batch<'_> {
         }
         let trial = trial.clone();
         match verdict {
-            Verdict::Fixed => search.critical.push(Finding { trial, verdict, run, doubt }),
-            Verdict::Avoided => search.avoiding.push(Finding { trial, verdict, run, doubt }),
+            Verdict::Fixed => search.critical.push(Finding { trial, verdict, end: run.end, doubt }),
+            Verdict::Avoided => search.avoiding.push(Finding { trial, verdict, end: run.end, doubt }),
             Verdict::OtherFailure(_) if self.failing.is_advanced_by(&run, self.oracle) => {
-                search.advancing.push(Finding { trial, verdict, run, doubt });
+                search.advancing.push(Finding { trial, verdict, end: run.end, doubt });
             }
             _ => {}
         }
@@ -278,7 +278,7 @@ mod tests {
     }
 
     fn run(text: &str) -> Run {
-        Run { output: vec![(1, text.into())], end: End::Exited(0), files: Vec::new() }
+        Run { output: vec![(1, text.as_bytes().into())], end: End::Exited(0), files: Vec::new() }
     }
 
     impl Trials for Script {

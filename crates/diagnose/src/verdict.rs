@@ -5,6 +5,7 @@
 //! the failing place never fails there; flipping the branch of a failing assertion does just that.
 
 use crate::oracle::{End, Failure, Judgement, Oracle, Run};
+use crate::output::common;
 use std::fmt;
 
 /// The recorded run, and what is wrong with it.
@@ -85,7 +86,7 @@ impl Failing {
             return false;
         };
         let Some(expected) = oracle.expected(*stream) else { return false };
-        let right = expected.iter().zip(run.stream(*stream)).take_while(|(e, f)| **e == *f).count();
+        let right = common(std::iter::once(expected), run.pieces(*stream)).bytes;
         right > end_of_word(expected, *offset)
     }
 
@@ -127,7 +128,7 @@ mod tests {
     const CRASH: End = End::Signaled { signal: 6, pc: 9 };
 
     fn run(text: &str, end: End) -> Run {
-        Run { output: vec![(1, text.into())], end, files: Vec::new() }
+        Run { output: vec![(1, text.as_bytes().into())], end, files: Vec::new() }
     }
 
     #[track_caller]

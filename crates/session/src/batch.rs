@@ -8,7 +8,7 @@
 use crate::error::Error;
 use crate::live::Live;
 use crate::timeline::{Session, done, equip, run};
-use crate::trial::{Budget, Candidate, Piece, TrialOutcome, hear_trial, no_such_moment};
+use crate::trial::{Budget, Candidate, TrialOutcome, hear_trial, no_such_moment};
 use model::serve::{Moment, Request, Until, Why};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -20,13 +20,16 @@ use std::time::Duration;
 /// While no trial ends, somebody looks up so often whether anybody still wants to wait.
 const LOOK_UP: Duration = Duration::from_millis(50);
 
-/// Is this trial, by its index, of no use any more after what it has written so far?
-pub type Hopeless<'a> = &'a (dyn Fn(usize, &[Piece]) -> bool + Sync);
+/// Hears what one trial writes, piece by piece: is it of no use any more?
+pub type Ear<'a> = Box<dyn FnMut(u8, &[u8]) -> bool + 'a>;
+
+/// Gives each trial, by its index, somebody who listens.
+pub type Ears<'a, 'e> = &'a (dyn Fn(usize) -> Ear<'e> + Sync + 'a);
 
 type Heard = (usize, Result<TrialOutcome, Error>);
 
 /// What is to be tried, shared by those who do it.
-struct Batch<'a> {
+struct Batch<'a, 'e> {
     candidates: &'a [Candidate],
     /// Indices of the candidates by their moments.
     order: Vec<usize>,
@@ -34,7 +37,7 @@ struct Batch<'a> {
     taken: AtomicUsize,
     files: &'a [Vec<u8>],
     budget: Budget,
-    hopeless: Hopeless<'a>,
+    ears: Ears<'a, 'e>,
     /// Nobody wants to hear more: trials that still run are given up.
     over: AtomicBool,
 }
@@ -47,7 +50,7 @@ impl Session {
         budget: &Budget,
         each: &mut dyn FnMut(usize, Result<TrialOutcome, Error>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        self.trials_while(candidates, budget, &|_, _| false, &mut || false, each)
+        self.trials_while(candidates, budget, &|_| Box::new(|_, _| false), &mut || false, each)
     }
 
     /// The same; a trial that is of no use any more is ended, and all of them are when somebody says stop.
@@ -55,7 +58,7 @@ impl Session {
         &mut self,
         candidates: &[Candidate],
         budget: &Budget,
-        hopeless: Hopeless<'_>,
+        ears: Ears<'_, '_>,
         stop: &mut dyn FnMut() -> bool,
         each: &mut dyn FnMut(usize, Result<TrialOutcome, Error>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
@@ -67,7 +70,7 @@ impl Session {
             leaders => leaders?,
         };
         let (taken, over) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let batch = Batch { candidates, order, taken, files: &self.files, budget: *budget, hopeless, over };
+        let batch = Batch { candidates, order, taken, files: &self.files, budget: *budget, ears, over };
         let (sender, results) = sync_channel(leaders.len());
         let cores = own_cores(leaders.len());
         std::thread::scope(|scope| {
@@ -117,7 +120,7 @@ impl Session {
     }
 }
 
-impl Batch<'_> {
+impl Batch<'_, '_> {
     /// Tries candidates until none is left.
     fn work(&self, mut leader: Leader, sender: &SyncSender<Heard>) {
         while !self.over.load(Relaxed)
@@ -139,7 +142,7 @@ impl Batch<'_> {
             limits: self.budget.limits,
         };
         let mut copy = leader.live.request_copy(&request)?;
-        let outcome = hear_trial(&copy, &self.budget, &|output| (self.hopeless)(n, output), &self.over, &mut |_, _| {});
+        let outcome = hear_trial(&copy, &self.budget, &mut (self.ears)(n), &self.over, &mut |_, _| {});
         // By now the answer is there: it need not wake anybody up while the copy runs.
         leader.live.acknowledge(&mut copy)?;
         outcome

@@ -43,7 +43,7 @@ mod watched;
 mod window;
 
 pub use access::Access;
-pub use batch::Hopeless;
+pub use batch::{Ear, Ears};
 pub use engine_program::EngineProgram;
 pub use error::{Error, ErrorKind};
 pub use held::{Held, HeldStop};

@@ -21,7 +21,7 @@ pub struct TrialOutcome {
     pub ticks: u64,
     /// What was written to the standard streams from the alteration on, in order.
     pub output: Vec<Piece>,
-    /// It was ended because of what it wrote: [`Hopeless`](crate::Hopeless) said so.
+    /// It was ended because of what it wrote: an [`Ear`](crate::Ear) said so.
     pub given_up: bool,
     /// Children that did what was recorded of them: their output is not in this one.
     pub children: Vec<u32>,
@@ -90,14 +90,15 @@ fn run_telling(live: &Live, alteration: Alteration, files: &[Vec<u8>], budget: &
         done(live.ask(&Request::Files(files.to_vec()))?)?;
     }
     done(live.ask(&Request::Trial(budget.limits))?)?;
-    hear_trial(live, budget, &|_| false, &AtomicBool::new(false), &mut |_, _| {})
+    hear_trial(live, budget, &mut |_, _| false, &AtomicBool::new(false), &mut |_, _| {})
 }
 
-/// Hears of an altered guest that goes on by itself, from its answer to [`Request::Trial`] on. `looked` hears what memory held where that was asked for.
+/// Hears of an altered guest that goes on by itself, from its answer to [`Request::Trial`] on. It is ended when `hopeless`, which
+/// hears what it writes, says so. `looked` hears what memory held where that was asked for.
 pub(crate) fn hear_trial(
     live: &Live,
     budget: &Budget,
-    hopeless: &dyn Fn(&[Piece]) -> bool,
+    hopeless: &mut dyn FnMut(u8, &[u8]) -> bool,
     unwanted: &AtomicBool,
     looked: &mut dyn FnMut(u32, Vec<u8>),
 ) -> Result<TrialOutcome, Error> {
@@ -107,8 +108,9 @@ pub(crate) fn hear_trial(
         let answer = live.answer(&mut || unwanted.load(Relaxed) || begun.elapsed() > budget.wall, false);
         match answer {
             Ok(Answer::Output { stream, bytes }) => {
+                let ends = hopeless(stream, &bytes);
                 so_far.output.push((stream, bytes));
-                if hopeless(&so_far.output) {
+                if ends {
                     return Ok(TrialOutcome { given_up: true, ..so_far });
                 }
             }

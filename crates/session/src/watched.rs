@@ -25,7 +25,7 @@ impl Session {
         live.set_traces(traces);
         done(live.ask(&Request::Mode(Mode::Trace))?)?;
         done(live.ask(&Request::Trial(budget.limits))?)?;
-        let outcome = hear_trial(&live, budget, &|_| false, &AtomicBool::new(false), &mut |_, _| {})?;
+        let outcome = hear_trial(&live, budget, &mut |_, _| false, &AtomicBool::new(false), &mut |_, _| {})?;
         Ok((outcome, live.finish_traces()))
     }
 
@@ -47,7 +47,7 @@ impl Session {
             }
         };
         done(live.ask(&Request::Trial(budget.limits))?)?;
-        hear_trial(&live, budget, &|_| false, &AtomicBool::new(false), &mut looked)?;
+        hear_trial(&live, budget, &mut |_, _| false, &AtomicBool::new(false), &mut looked)?;
         Ok(found)
     }
 }

@@ -39,13 +39,15 @@ const MOST_CASES: usize = 16;
 struct Wanted<'a> {
     ranges: &'a [(u64, u64)],
     upto: Option<Moment>,
+    /// Those behind the first wrong byte as well, if the run ended.
+    behind: bool,
     whole: bool,
     jumps: bool,
     within: Duration,
 }
 
 impl Branches {
-    /// Branches that are executed in these ranges up to a moment or the end; `within` is how long it may take. Of a long run
+    /// Branches that are executed in these ranges up to a moment, or until the run went wrong; `within` is how long it may take. Of a long run
     /// only the last part is looked at, unless it is to be the `whole`: then executions are numbered from its beginning.
     pub fn executed(
         case: &Case<'_>,
@@ -55,31 +57,34 @@ impl Branches {
         whole: bool,
         within: Duration,
     ) -> Result<Branches, Refusal> {
-        Branches::noted(case, session, Wanted { ranges, upto, whole, jumps: false, within })
+        Branches::noted(case, session, Wanted { ranges, upto, behind: false, whole, jumps: false, within })
     }
 
-    /// The same of the whole run, with jumps of `switch` statements that can be led to another case.
+    /// The same from the beginning of the run, with jumps of `switch` statements that can be led to another case; also what
+    /// came `behind` the first wrong byte, if that is wanted.
     pub fn with_jumps(
         case: &Case<'_>,
         session: &mut Session,
         ranges: &[(u64, u64)],
         upto: Option<Moment>,
+        behind: bool,
         within: Duration,
     ) -> Result<Branches, Refusal> {
-        let mut found = Branches::noted(case, session, Wanted { ranges, upto, whole: true, jumps: true, within })?;
+        let wanted = Wanted { ranges, upto, behind, whole: true, jumps: true, within };
+        let mut found = Branches::noted(case, session, wanted)?;
         found.find_targets(case, session)?;
         Ok(found)
     }
 
     fn noted(case: &Case<'_>, session: &mut Session, wanted: Wanted<'_>) -> Result<Branches, Refusal> {
-        let Wanted { ranges, upto, whole, jumps, within } = wanted;
+        let Wanted { ranges, upto, behind, whole, jumps, within } = wanted;
         let until = Instant::now() + within;
         let mut cut = false;
         let mut stop = || {
             cut = cut || Instant::now() > until || is_raised(&case.interrupted);
             cut
         };
-        let upto = upto.or_else(|| went_wrong(case));
+        let upto = upto.or_else(|| went_wrong(case).filter(|_| !behind || case.failing.run.end == End::StillRunning));
         let mut limits = Vec::new();
         let end = case.opened.recording.unit(&case.unit).ok().and_then(|u| u.end).map_or(0, |e| e.tick);
         let late = upto.map_or(end, |m| m.tick.min(end)).checked_sub(MOST_TICKS).filter(|tick| *tick > 0);
@@ -163,14 +168,14 @@ impl Branches {
     }
 }
 
-/// When a run that went on and on wrote the first wrong byte: what it did later is no cause of that.
+/// When a run wrote the first wrong byte: what it did later is no cause of that.
 fn went_wrong(case: &Case<'_>) -> Option<Moment> {
     let (Failure::WrongByte { stream, offset, .. } | Failure::Extra { stream, offset, .. }) = &case.failing.failure
     else {
         return None;
     };
     let (chunk, _) = case.written.write_of(numbers(*stream), *offset).ok()?;
-    (case.failing.run.end == End::StillRunning && chunk.unit == case.unit).then_some(chunk.at)
+    (chunk.unit == case.unit).then_some(chunk.at)
 }
 
 /// The n-th of all executions, the last of which are listed: if it is not among those, the run is looked through once more.

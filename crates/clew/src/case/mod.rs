@@ -330,14 +330,14 @@ impl<'a> Case<'a> {
             _ if self.failing.run.end == End::StillRunning => {
                 hangs_at.map_or(recorded, |m| m.tick).saturating_mul(4).clamp(2_000_000, 50_000_000)
             }
-            _ => recorded.saturating_mul(10).clamp(2_000_000, 500_000_000),
+            // Whatever is changed early must be able to reach the end.
+            _ => recorded.saturating_mul(10).min(500_000_000).max(recorded.saturating_mul(2)).max(2_000_000),
         };
         let base = Budget::default();
-        let written: usize = self.written.all().iter().map(|(_, bytes)| bytes.len()).sum();
-        let output = base.limits.output.max(2 * written as u64);
+        let output = base.limits.output.max(2 * self.written.len() as u64);
         let limits = TrialLimits { ticks, output, ..base.limits };
         // Only for what ticks do not count, such as one endless system call.
-        let wall = (LEAST_WALL + 10 * self.replay).min(base.wall);
+        let wall = (LEAST_WALL + 10 * self.replay).min(base.wall.max(4 * self.replay));
         Budget { limits, wall, jobs: self.jobs.unwrap_or(base.jobs).max(1) }
     }
 

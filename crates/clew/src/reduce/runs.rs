@@ -28,7 +28,7 @@ const DRAIN: Duration = Duration::from_secs(1);
 /// Of what a program writes, at most so much is kept.
 const MOST_OUTPUT: usize = 16 << 20;
 
-type Written = Arc<Mutex<Vec<(u8, Vec<u8>)>>>;
+type Written = Arc<Mutex<Vec<diagnose::Piece>>>;
 
 /// What is the same for all runs.
 pub struct Runner<'a> {
@@ -172,7 +172,7 @@ fn captured(stream: u8, written: &Written, reading: Sender<()>) -> std::io::Resu
         let (mut buffer, mut kept) = ([0; 1 << 16], 0);
         while let Ok(n @ 1..) = reader.read(&mut buffer) {
             if kept < MOST_OUTPUT {
-                written.lock().unwrap_or_else(PoisonError::into_inner).push((stream, buffer[..n].to_vec()));
+                written.lock().unwrap_or_else(PoisonError::into_inner).push((stream, buffer[..n].into()));
                 kept += n;
             }
         }

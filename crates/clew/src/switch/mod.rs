@@ -212,7 +212,9 @@ impl Job<'_> {
         upto: Option<Moment>,
     ) -> Result<Branches, Refusal> {
         // Half of the time is for the trials.
-        let mut found = Branches::with_jumps(case, session, ranges, upto, self.options.search.budget / 2)?;
+        let within = self.options.search.budget / 2;
+        // What is named is tried wherever it is.
+        let mut found = Branches::with_jumps(case, session, ranges, upto, self.at.is_some(), within)?;
         if let Some(At { instance: Some(n), .. }) = &self.at {
             // The n-th execution of each branch of the line, as answers number them.
             let mut stop = || Instant::now() > case.until || case::is_raised(&case.interrupted);

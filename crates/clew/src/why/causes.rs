@@ -327,7 +327,7 @@ fn proved(
             moment: moment.to_string(),
             alteration: altered.alteration(),
             verdict: finding.verdict.name().into(),
-            end: finding.run.end.to_string(),
+            end: finding.end.to_string(),
         }),
         path,
         closer: closer(case, &c.place, Some(c.moment)),
