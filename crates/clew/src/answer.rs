@@ -103,6 +103,8 @@ struct Item {
     execution: Execution,
     kind: &'static str,
     proved: bool,
+    /// What was changed: the beginning of a sentence.
+    what: String,
     explanation: String,
     alteration: String,
     moment: Moment,
@@ -187,8 +189,8 @@ impl Answer {
         }
         let rest = self.told.iter().filter(|i| !matches!(i.verdict, Verdict::Fixed | Verdict::Avoided));
         for item in rest.take(SHOWN) {
-            let Item { execution, verdict, end, .. } = item;
-            let _ = writeln!(out, "{}, execution {}: {verdict}, {end}", item.title(), execution.number);
+            let Item { execution, what, verdict, end, .. } = item;
+            let _ = writeln!(out, "{}, execution {}: {verdict}, {end} ({what})", item.title(), execution.number);
         }
         self.text_of_avoiding(&mut out);
         let _ = writeln!(out, "\n{}", self.text_of_trials());
@@ -277,6 +279,7 @@ fn item(case: &Case<'_>, trial: &Trial, verdict: &Verdict, end: String, changed:
         execution,
         kind: kinds[usize::from(!is_repair)],
         proved: false,
+        what,
         explanation,
         alteration,
         moment: trial.moment,

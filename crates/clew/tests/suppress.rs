@@ -94,6 +94,11 @@ fn a_statement_is_left_out_without_running_into_its_else_and_with_a_jump_of_its_
     let told = early.suppress(&["--expect-exit", "0", "--at", &early.at("/* return */")], 0);
     let found = &told["candidates"][0]["explanation"];
     assert!(found.as_str().is_some_and(|e| e.contains("and the jump at its end left out")), "{told:#}");
+    // A search comes to the same.
+    let answer = early.suppress(&["--expect-exit", "0", "--all"], 0);
+    let line = line_with("suppress_else", "/* return */");
+    let mut found = answer["candidates"].as_array().expect("a list").iter();
+    assert!(found.any(|c| c["line"] == line && c["status"] == "proved"), "{answer:#}");
     early.place.done();
 }
 

@@ -139,6 +139,20 @@ fn an_early_mistake_is_found_whatever_is_written_later() {
 }
 
 #[test]
+fn causes_in_the_interpreter_of_a_script_are_told_as_such() {
+    let place = Place::new("why-script-itself");
+    let script = place.folder.join("sum.sh");
+    std::fs::write(&script, "#!/bin/sh\nn=1\nfor i in 1 2 3; do n=$((n+i)); done\necho $n\n")
+        .expect("it can be written");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("it can be made a program");
+    let failing = Failing { place: &place, options: &[], expected: Some("6\n") };
+    let output = failing.why(&["./sum.sh"]);
+    let limits = answer(&output)["limits"].to_string();
+    assert!(limits.contains("./sum.sh is a script: causes are in /"), "{limits}");
+    place.done();
+}
+
+#[test]
 fn a_value_that_several_predicates_test_is_replaced() {
     let answer = check_why("parts.c", &[], &[], Some("11 3\n"));
     assert!(["value", "suppression"].map(Value::from).contains(&answer["candidates"][0]["kind"]), "{answer:#}");

@@ -32,7 +32,9 @@ use diagnose::{End, ExpectedFile, Failing, Failure, Oracle};
 use model::serve::{Moment, TrialLimits};
 use recording::UnitName;
 use session::{Budget, EngineProgram, Replayer, Session};
+use std::io::Read;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -289,6 +291,7 @@ impl<'a> Case<'a> {
         if self.is_step_of_more {
             limits.push(format!("process {unit} is a step that failed: it is judged by its exit status alone"));
         }
+        limits.extend(self.script_that_ran());
         limits.extend(self.input.map(|bytes| format!("of all input only {bytes} counts")));
         if let Ok(unit) = recording.unit(&unit) {
             limits.extend(unit.missing().map(|m| m.to_string()));
@@ -303,6 +306,21 @@ impl<'a> Case<'a> {
             limits.push(format!("of {} processes, {unit} is searched; {rest}", others + 1));
         }
         limits
+    }
+
+    /// What is searched may be the interpreter of a script that was started.
+    fn script_that_ran(&self) -> Option<String> {
+        let meta = self.opened.recording.meta();
+        let script = Path::new(meta.command.first()?);
+        let is_first = choose::main_unit(&self.opened.recording) == Some(self.unit);
+        let mut mark = [0; 2];
+        let mut file = std::fs::File::open(meta.cwd.join(script)).ok().filter(|_| is_first)?;
+        file.read_exact(&mut mark).ok()?;
+        let exe = &self.opened.recording.unit(&self.unit).ok()?.start.exe;
+        (mark == *b"#!").then(|| {
+            let script = script.display();
+            format!("{script} is a script: causes are in {exe}, which ran it, and say little about its own lines")
+        })
     }
 
     /// Trials of this run. A run that hangs is known to do so since `hangs_at`.

@@ -1,7 +1,7 @@
 //! Executions of pieces of code that trials may leave out, and in which order.
 //!
 //! Candidates are the statements of the program's own code that store something that the symptom depends on, the calls
-//! that led there, and functions that no call of the program's own leads to (callbacks). Executions that the symptom is
+//! that led there, functions that no call of the program's own leads to (callbacks), and statements that end with a jump. Executions that the symptom is
 //! not known to depend on come in between, because nobody knows what they might have overwritten.
 //!
 //! May miss: in a recursive function the distance of an execution may be taken for that of an inner one; that changes the
@@ -156,6 +156,11 @@ impl Near {
             // How far its execution is from the symptom, what it did tells.
             let d = distance.get(&insn.pc).copied().unwrap_or(u32::MAX);
             found.push((d, insn.pc, pieces.function(insn.pc)));
+        }
+        for insn in insns().filter(|i| i.control == Control::Jump && code.holds(i.pc)) {
+            // `break`, `continue`, `goto`, `return x`: nothing depends on them, but what they passed over did not happen.
+            let ways = pieces.statement(insn.pc).into_iter().flatten();
+            found.extend(ways.map(|piece| (distance.get(&insn.pc).copied().unwrap_or(u32::MAX), insn.pc, piece)));
         }
         found.sort_by_key(|(d, pc, _)| (*d, *pc));
         for (_, pc, piece) in found {

@@ -172,6 +172,9 @@ fn behind(insns: &[Instruction], end: u64) -> Result<u64, String> {
     if insns.is_empty() {
         return Err("there is no code".into());
     }
+    if insns.iter().all(|insn| insn.mnemonic() == Mnemonic::Nop) {
+        return Err(NOTHING.into());
+    }
     let mut stack = 0;
     for insn in insns {
         match insn.flow_control() {
@@ -194,6 +197,8 @@ fn behind(insns: &[Instruction], end: u64) -> Result<u64, String> {
     Ok(end)
 }
 
+const NOTHING: &str =
+    "its code does nothing: the branch before it does the jump, and `clew switch` takes that one the other way";
 const FRAME: &str = "it opens or closes a frame of the stack: name the function to leave it out";
 
 /// By how much an instruction has moved the stack pointer when the one behind it is reached; nothing if that is not known.
@@ -262,6 +267,8 @@ mod tests {
         check(&[0x90, 0x85, 0xc0, 0x74, 0xfb], Err("decides where execution goes on"));
         // jmp rax
         check(&[0xff, 0xe0], Err("decides where execution goes on"));
+        // nop
+        check(&[0x90], Err("its code does nothing"));
         check(&[], Err("no code"));
     }
 }

@@ -198,7 +198,7 @@ fn add_limits(gathered: &mut Gathered, case: &Case<'_>, symptom: Option<&Symptom
     }
     let avoiding = gathered.search.avoiding.len();
     if avoiding > 0 && !case.oracle.sees_results() {
-        gathered.limits.push(avoided(avoiding, &case.oracle));
+        gathered.limits.push(avoided(avoiding));
     }
     if is_raised(&case.interrupted) {
         gathered.limits.push("it was interrupted: this is what was found until then".into());
